@@ -1,0 +1,33 @@
+"""Makes every test repeatable; at the root, so that the tests of plugins have it too.
+
+Hypothesis tries the same examples in every run unless asked to look for new ones with
+``make test ARGS=--hypothesis-profile=dev``.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import settings
+
+# The first example that builds a torch module can take seconds, so no example has a deadline.
+settings.register_profile("ci", derandomize=True, deadline=None, max_examples=100)
+settings.register_profile("dev", deadline=None, max_examples=400, print_blob=True)
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _fixed_threads() -> None:
+    """Float sums depend on how many threads share them: two, on any machine."""
+    torch.set_num_threads(2)
+
+
+@pytest.fixture(autouse=True)
+def _fixed_seeds() -> None:
+    random.seed(0)
+    torch.manual_seed(0)
+    np.random.seed(0)  # noqa: NPY002 - the libraries under test draw from this one

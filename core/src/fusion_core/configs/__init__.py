@@ -1,0 +1,29 @@
+"""What a plugin says, as pydantic models. Configs know no graph and no backend."""
+
+from fusion_core.configs.dtypes import INTEGER_DTYPES, DTypeConfig, DTypeWithConstraints
+from fusion_core.configs.info import API_VERSION, BackendInfo
+from fusion_core.configs.lowering import LoweringRule, Replacement, Skip
+from fusion_core.configs.observation import ObservationType
+from fusion_core.configs.observers import ObserverFactory, ObserverSpec, QuantizedType, quantized_type
+from fusion_core.configs.pattern_config import BackendPatternConfig, check_fuser_arity
+from fusion_core.configs.qconfig import QConfig, QConfigMapping
+
+__all__ = [
+    "API_VERSION",
+    "INTEGER_DTYPES",
+    "BackendInfo",
+    "BackendPatternConfig",
+    "DTypeConfig",
+    "DTypeWithConstraints",
+    "LoweringRule",
+    "ObservationType",
+    "ObserverFactory",
+    "ObserverSpec",
+    "QConfig",
+    "QConfigMapping",
+    "QuantizedType",
+    "Replacement",
+    "Skip",
+    "check_fuser_arity",
+    "quantized_type",
+]

@@ -1,0 +1,89 @@
+"""Field types for what has a name in Python: dtypes, module types, callables. JSON carries the names."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable
+from typing import Annotated, Any
+
+import torch
+from pydantic import BaseModel, BeforeValidator, PlainSerializer, WithJsonSchema
+from torch import nn
+
+from fusion_core.patterns import by_name, from_name
+
+
+def dtype_from_name(value: object) -> object:
+    """``"quint8"`` or ``"torch.quint8"`` as the dtype; anything else is returned unchanged.
+
+    Raises:
+        ValueError: The string names no dtype.
+    """
+    if not isinstance(value, str):
+        return value
+    dtype = getattr(torch, value.removeprefix("torch."), None)
+    if not isinstance(dtype, torch.dtype):
+        msg = f"{value!r} is not a torch dtype"
+        raise ValueError(msg)  # noqa: TRY004  pydantic reports ValueError with the field's name
+    return dtype
+
+
+def qualified_name(value: Any) -> str:
+    """``package.module.name`` of a class or function."""
+    name = getattr(value, "__qualname__", type(value).__qualname__)
+    # Functions of torch's own builtin class are known as torch.<name>.
+    return f"{value.__module__}.{name.removeprefix('_VariableFunctionsClass.')}"
+
+
+def from_qualified_name(value: object) -> object:
+    """The object that a dotted name stands for; anything but a string is returned unchanged.
+
+    Raises:
+        ValueError: The name cannot be imported.
+    """
+    if not isinstance(value, str):
+        return value
+    parts = value.split(".")
+    for cut in range(len(parts) - 1, 0, -1):
+        try:
+            found: Any = importlib.import_module(".".join(parts[:cut]))
+            for part in parts[cut:]:
+                found = getattr(found, part)
+        except (ImportError, AttributeError):
+            continue
+        return found
+    msg = f"{value!r} cannot be imported"
+    raise ValueError(msg)
+
+
+class PicklableModel(BaseModel):
+    """A model whose fields may hold functions of torch that do not pickle by themselves."""
+
+    def __getstate__(self) -> dict[Any, Any]:
+        state = super().__getstate__()
+        return {**state, "__dict__": by_name(state["__dict__"])}
+
+    def __setstate__(self, state: dict[Any, Any]) -> None:
+        super().__setstate__({**state, "__dict__": from_name(state["__dict__"])})
+
+
+DType = Annotated[
+    torch.dtype,
+    BeforeValidator(dtype_from_name),
+    PlainSerializer(str, return_type=str, when_used="json"),
+    WithJsonSchema({"type": "string", "description": "name of a torch dtype", "examples": ["torch.quint8"]}),
+]
+
+ModuleType = Annotated[
+    type[nn.Module],
+    BeforeValidator(from_qualified_name),
+    PlainSerializer(qualified_name, return_type=str, when_used="json"),
+    WithJsonSchema({"type": "string", "description": "qualified name of a torch.nn.Module type"}),
+]
+
+Function = Annotated[
+    Callable[..., Any],
+    BeforeValidator(from_qualified_name),
+    PlainSerializer(qualified_name, return_type=str, when_used="json"),
+    WithJsonSchema({"type": "string", "description": "qualified name of a callable"}),
+]

@@ -1,0 +1,186 @@
+"""Every exception the library raises on purpose.
+
+Each one is also the builtin a caller would expect, and keeps what it names as attributes. A message says
+what was asked, what exists, and what to do about it.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable, Mapping, Sequence
+
+
+class FusionError(Exception):
+    """Base of every error raised by fusion-core."""
+
+
+class PatternError(FusionError, ValueError):
+    """A value is not a pattern of the grammar.
+
+    Attributes:
+        pattern: The offending value, as it was given.
+    """
+
+    def __init__(self, pattern: object, problem: str) -> None:
+        self.pattern = pattern
+        super().__init__(f"{pattern!r} is not a valid pattern: {problem}")
+
+
+class FuserMethodError(FusionError, TypeError):
+    """A fuser method cannot be called with what its pattern gives it."""
+
+
+class UnknownBackendError(FusionError, LookupError):
+    """No installed or registered backend has the requested name.
+
+    Attributes:
+        name: What was asked for.
+        available: Names that can be asked for.
+        unusable: Names that are installed but cannot be asked for, with the reason.
+    """
+
+    def __init__(
+        self, name: str, available: Sequence[str], unusable: Mapping[str, str] | None = None
+    ) -> None:
+        self.name = name
+        self.available = tuple(available)
+        self.unusable = dict(unusable or {})
+        known = ", ".join(map(repr, available)) or "none"
+        super().__init__(f"{self._lead()} Backends that can be used: {known}.{self._tail()}")
+
+    def _lead(self) -> str:
+        if self.name in self.unusable:
+            return f"backend {self.name!r} cannot be used: {self.unusable[self.name].rstrip('.')}."
+        near = difflib.get_close_matches(self.name, (*self.available, *self.unusable), n=1)
+        hint = f" Did you mean {near[0]!r}?" if near else ""
+        return f"no backend is named {self.name!r}.{hint}"
+
+    def _tail(self) -> str:
+        if self.name in self.unusable:
+            return ""
+        reasons = "; ".join(f"{name!r} ({reason})" for name, reason in self.unusable.items())
+        package = f"fusion-backend-{self.name.replace('_', '-')}"
+        return (f" Installed, but not usable: {reasons}." if reasons else "") + (
+            f" If a plugin provides it, install it: pip install {package}"
+        )
+
+
+class PluginError(FusionError, RuntimeError):
+    """A plugin is broken; names the distribution, its version, and the hook when one is to blame.
+
+    Attributes:
+        backend: Entry-point name of the plugin.
+        distribution: Distribution that provides it.
+        version: Its version.
+        hook: Hook that failed, or None when the fault lies elsewhere.
+    """
+
+    def __init__(
+        self, problem: str, *, backend: str, distribution: str, version: str, hook: str | None = None
+    ) -> None:
+        self.backend = backend
+        self.distribution = distribution
+        self.version = version
+        self.hook = hook
+        where = f", hook {hook}" if hook else ""
+        super().__init__(f"backend {backend!r} ({distribution} {version}{where}): {problem}")
+
+
+class DuplicateBackendError(FusionError, LookupError):
+    """Two distributions claim the same backend name."""
+
+    def __init__(self, name: str, distributions: Sequence[str]) -> None:
+        self.name = name
+        self.distributions = tuple(distributions)
+        claimants = " and ".join(distributions)
+        extension = f"{name.partition('.')[0]}.<extension>"
+        super().__init__(
+            f"backend {name!r} is provided by {claimants}; keep only one of them, or have the other "
+            f"extend the backend under a name of its own, {extension!r}"
+        )
+
+
+class PatternConflictError(FusionError, ValueError):
+    """Two plugins contribute the same pattern at the same priority with different content."""
+
+
+class TraceError(FusionError, RuntimeError):
+    """A model cannot be turned into a graph.
+
+    Attributes:
+        module: Path of the module whose forward could not be traced; empty for the model itself.
+        location: ``file:line`` of the statement, where known.
+    """
+
+    def __init__(self, module: str, kind: str, location: str, problem: str) -> None:
+        self.module = module
+        self.location = location
+        super().__init__(
+            f"cannot trace {module or 'the model itself'} ({kind}) at {location}: {problem}. "
+            "Move the data-dependent part into a submodule, which is then kept whole in float, "
+            "or rewrite it without control flow on tensor values"
+        )
+
+
+class TrainingModeError(FusionError, ValueError):
+    """Post-training quantization was asked for a model that is in training mode."""
+
+    def __init__(self, modules: Sequence[str]) -> None:
+        self.modules = tuple(modules)
+        super().__init__(
+            f"{_some(name or 'the model itself' for name in modules)} in training mode; post-training "
+            "quantization reads batch-norm statistics as constants. Call model.eval() first"
+        )
+
+
+class FuseError(FusionError, RuntimeError):
+    """A fuser method or one of its getters failed on a match; names plugin, pattern and node."""
+
+
+class ModelStateError(FusionError, ValueError):
+    """A pass was given a model that the pass before it has not produced."""
+
+
+class UnsupportedModelError(FusionError, ValueError):
+    """The model as a whole is of a kind that cannot be quantized; says which and why."""
+
+
+class UnknownModuleNameError(FusionError, LookupError):
+    """A qconfig mapping names a module or type that the model does not have."""
+
+    def __init__(self, name: str, known: Iterable[str]) -> None:
+        self.name = name
+        near = difflib.get_close_matches(name, list(known), n=3)
+        hint = f" Did you mean {', '.join(map(repr, near))}?" if near else ""
+        super().__init__(f"the qconfig mapping names {name!r}, which the model does not have.{hint}")
+
+
+class CalibrationError(FusionError, ValueError):
+    """Calibration data are missing, unusable, or never reached a part of the model."""
+
+
+class NonFiniteActivationError(CalibrationError):
+    """NaN or infinity was met while observing values.
+
+    Attributes:
+        label: Where in the model the value was observed.
+    """
+
+    def __init__(self, label: str, what: str) -> None:
+        self.label = label
+        super().__init__(
+            f"{label or 'an observed value'} contains {what}; a range cannot be calibrated from it. "
+            "Check the calibration data and the float model on it"
+        )
+
+
+class LoweringError(FusionError, RuntimeError):
+    """A lowering rule failed; names the plugin, the rule and the node."""
+
+
+def _some(names: Iterable[str], limit: int = 5) -> str:
+    """``a, b, c and 4 more are`` with its verb."""
+    listed = list(names)
+    shown = ", ".join(listed[:limit])
+    rest = f" and {len(listed) - limit} more" if len(listed) > limit else ""
+    return f"{shown}{rest} {'is' if len(listed) == 1 else 'are'}"

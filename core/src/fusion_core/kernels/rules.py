@@ -1,0 +1,223 @@
+"""Lowering rules onto PyTorch's native int8 CPU kernels, shared by the backends that use them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import torch
+from torch import nn
+from torch.fx import Node
+from torch.fx.node import map_arg
+
+from fusion_core.configs import LoweringRule, Replacement, Skip
+from fusion_core.kernels.modules import (
+    Binary,
+    ConvSettings,
+    Dequantize,
+    OutputCodes,
+    PackedConv,
+    PackedLinear,
+    PackedLinearToFloat,
+    Quantize,
+)
+from fusion_core.nn import fused, reference
+from fusion_core.patterns import Operation, any_of, ops
+from fusion_core.qops import dequantize_per_tensor, quantize_per_tensor
+
+Modules = Mapping[str, nn.Module]
+
+COPIES = (
+    *("max_pool1d", "max_pool2d", "max_pool3d", "avg_pool1d", "avg_pool2d", "avg_pool3d"),
+    *("adaptive_avg_pool1d", "adaptive_avg_pool2d", "adaptive_avg_pool3d", "mean", "cat", "pad"),
+    *("relu", "relu6", "hardtanh", "clamp", "flatten", "reshape", "permute", "transpose"),
+    *("squeeze", "unsqueeze", "contiguous"),
+)
+"""Operations that PyTorch runs on quantized tensors as they are; the output has the input's parameters."""
+
+
+def native_rules(engine: str, *, float_output: bool = False) -> list[LoweringRule]:
+    """Every rule for one of PyTorch's quantized engines.
+
+    Args:
+        engine: ``"fbgemm"``, ``"qnnpack"``, ...
+        float_output: Whether the engine has a linear kernel with float output.
+
+    Returns:
+        Rules for conv and linear with their activations, add and mul with ReLU, the operations of
+        :data:`COPIES`, and quantize and dequantize themselves.
+    """
+    convolutions = (reference.Conv1d, reference.Conv2d, reference.Conv3d)
+    activated = (*fused.RELU_OF.values(), *fused.HARDTANH_OF.values())
+    weighted = any_of(*convolutions, reference.Linear, *activated)
+    to_float = LoweringRule(
+        pattern=any_of(reference.Linear, fused.LinearReLU),
+        lower=partial(_lower_linear_to_float, engine),
+        name=f"{engine} linear to float",
+    )
+    return [
+        *([to_float] if float_output else []),
+        LoweringRule(
+            complex_pattern=(quantize_per_tensor, weighted, ...),
+            lower=_Weighted(engine),
+            name=f"{engine} conv/linear",
+        ),
+        *_binary_rules(engine),
+        LoweringRule(
+            complex_pattern=(quantize_per_tensor, any_of(*map(Operation, COPIES)), ...),
+            lower=_lower_copy,
+            name="native copy",
+        ),
+        LoweringRule(pattern=quantize_per_tensor, lower=_lower_quantize, name="native quantize"),
+        LoweringRule(pattern=dequantize_per_tensor, lower=_lower_dequantize, name="native dequantize"),
+    ]
+
+
+def _binary_rules(engine: str) -> Iterator[LoweringRule]:
+    for name in ("add", "mul"):
+        lower, operation = partial(_lower_binary, name), Operation(name)
+        for inner, label in (((ops.relu, operation), f"{name}_relu"), (operation, name)):
+            yield LoweringRule(
+                complex_pattern=(quantize_per_tensor, inner, ...), lower=lower, name=f"{engine} {label}"
+            )
+
+
+def _output(quantize: Node) -> OutputCodes | Skip:
+    """What the output of a quantize node may be, where the engines' kernels can give it."""
+    _, scale, zero_point, low, high, dtype = quantize.args
+    if dtype is not torch.uint8:
+        return Skip(f"the kernels give uint8, not {dtype}")
+    return OutputCodes(float(scale), int(zero_point), int(low), int(high))  # type: ignore[arg-type]  # constants
+
+
+def _codes_of(value: Any) -> Node | None:
+    """The quantize node that a dequantized value comes from."""
+    if not isinstance(value, Node) or value.target is not dequantize_per_tensor:
+        return None
+    source = value.args[0]
+    native = isinstance(source, Node) and source.target is quantize_per_tensor and source.args[5] is torch.uint8
+    return source if native else None  # type: ignore[return-value]  # a Node, by native
+
+
+@dataclass(frozen=True)
+class _Weighted:
+    """Lowers convolutions and linear layers, with or without their activation.
+
+    Attributes:
+        engine: Engine that weights are packed for.
+    """
+
+    engine: str
+
+    def __call__(self, node_pattern: Any, modules: Modules) -> Replacement | Skip:
+        """A packed module on the codes, or why not."""
+        quantize, call = node_pattern
+        output, codes = _output(quantize), _codes_of(call.args[0] if call.args else call.kwargs.get("input"))
+        if isinstance(output, Skip):
+            return output
+        if codes is None:
+            return Skip("its input is not quantized")
+        module = modules[str(call.target)]
+        weighted: Any = module
+        if isinstance(module, fused.Activated):
+            weighted, output = module.weighted, output.within(*_activation_bounds(module.activation))
+        if not isinstance(weighted, reference.ReferenceModule):
+            return Skip("its weight is not quantized")
+        if weighted.codes.dtype is not torch.int8:
+            return Skip(f"the kernels take int8 weights, not {weighted.codes.dtype}")
+        return self._pack(weighted, output, codes)
+
+    def _pack(self, weighted: reference.ReferenceModule, output: OutputCodes, codes: Node) -> Replacement | Skip:
+        arguments = (self.engine, weighted.quantized_weight, weighted.bias, output)
+        if isinstance(weighted, reference.Linear):
+            return Replacement(PackedLinear(*arguments), (codes,))
+        settings = _conv_settings(weighted.float_module, codes)
+        if isinstance(settings, Skip):
+            return settings
+        return Replacement(PackedConv(*arguments, settings), (codes,))
+
+
+def _lower_linear_to_float(engine: str, call: Node, modules: Modules) -> Replacement | Skip:
+    values = call.args[0] if call.args else call.kwargs.get("input")
+    codes = _codes_of(values)
+    source = Skip("its input is not quantized") if codes is None else _output(codes)
+    if isinstance(source, Skip):
+        return source
+    module = modules[str(call.target)]
+    layer: Any = module.weighted if isinstance(module, fused.Activated) else module
+    if not isinstance(layer, reference.ReferenceModule) or layer.codes.dtype is not torch.int8:
+        return Skip("its weight is not int8")
+    packed = PackedLinearToFloat(
+        engine, layer.quantized_weight, layer.bias, source, rectified=isinstance(module, fused.Activated)
+    )
+    return Replacement(packed, (values,))
+
+
+def _activation_bounds(activation: nn.Module) -> tuple[float | None, float | None]:
+    if isinstance(activation, nn.Hardtanh):  # ReLU6 is one
+        return activation.min_val, activation.max_val
+    return 0.0, None
+
+
+def _conv_settings(conv: Any, codes: Node) -> ConvSettings | Skip:
+    dims = len(conv.kernel_size)
+    shape = getattr(codes.meta.get("tensor_meta"), "shape", None)
+    if shape is not None and len(shape) != dims + 2:
+        return Skip(f"the kernel takes inputs of {dims + 2} dimensions with a batch, not of {len(shape)}")
+    if conv.padding_mode != "zeros":
+        return Skip(f"the kernel pads with zeros, not in mode {conv.padding_mode!r}")
+    if not isinstance(conv.padding, str):
+        return ConvSettings(conv.stride, conv.padding, conv.dilation, conv.groups)
+    spans = [step * (size - 1) for step, size in zip(conv.dilation, conv.kernel_size, strict=True)]
+    totals = spans if conv.padding == "same" else [0] * dims
+    low = tuple(total // 2 for total in totals)
+    high = tuple(total - less for total, less in zip(totals, low, strict=True))
+    if low == high:
+        return ConvSettings(conv.stride, low, conv.dilation, conv.groups)
+    before = tuple(each for pair in zip(low[::-1], high[::-1], strict=True) for each in pair)
+    return ConvSettings(conv.stride, (0,) * dims, conv.dilation, conv.groups, before)
+
+
+def _lower_binary(name: str, node_pattern: Any, _modules: Modules) -> Replacement | Skip:
+    quantize, inner = node_pattern
+    rectified, call = isinstance(inner, tuple), inner[1] if isinstance(inner, tuple) else inner
+    output = _output(quantize)
+    if isinstance(output, Skip):
+        return output
+    operands = (*call.args, *call.kwargs.values())
+    codes = tuple(map(_codes_of, operands))
+    if len(codes) != 2 or None in codes:
+        return Skip("the kernel takes two quantized tensors")
+    return Replacement(Binary(name, output.within(0.0, None) if rectified else output), codes)
+
+
+def _lower_copy(node_pattern: Any, modules: Modules) -> Replacement | Skip:
+    quantize, call = node_pattern
+    output = _output(quantize)
+    if isinstance(output, Skip):
+        return output
+    for operand in call.all_input_nodes:
+        if operand.target is not dequantize_per_tensor:
+            continue
+        codes = _codes_of(operand)
+        if codes is None or codes.args[1:] != quantize.args[1:]:
+            return Skip("its output has other parameters than its input")
+    if not any(map(_codes_of, call.all_input_nodes)):
+        return Skip("its input is not quantized")
+    target = modules[str(call.target)] if call.op == "call_module" else call.target
+    inputs, options = map_arg((call.args, call.kwargs), lambda node: _codes_of(node) or node)
+    return Replacement(target, tuple(inputs), dict(options))
+
+
+def _lower_quantize(node_pattern: Node, _modules: Modules) -> Replacement | Skip:
+    output = _output(node_pattern)
+    if isinstance(output, Skip):
+        return output
+    return Replacement(Quantize(output), (node_pattern.args[0],))
+
+
+def _lower_dequantize(node_pattern: Node, _modules: Modules) -> Replacement | Skip:
+    codes = _codes_of(node_pattern)
+    return Skip("its codes are not uint8") if codes is None else Replacement(Dequantize(), (codes,))

@@ -1,0 +1,24 @@
+"""The passes: trace, fuse, prepare, calibrate, convert, lower; each returns a model of its own."""
+
+from fusion_core.passes.calibrate import calibrate
+from fusion_core.passes.convert import convert
+from fusion_core.passes.fuse import fuse
+from fusion_core.passes.lower import lower
+from fusion_core.passes.prepare import prepare
+from fusion_core.passes.record import PassRecord, Stage, record_of
+from fusion_core.passes.refine import refine
+from fusion_core.passes.trace import ExampleInputs, trace
+
+__all__ = [
+    "ExampleInputs",
+    "PassRecord",
+    "Stage",
+    "calibrate",
+    "convert",
+    "fuse",
+    "lower",
+    "prepare",
+    "record_of",
+    "refine",
+    "trace",
+]

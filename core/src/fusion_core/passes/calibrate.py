@@ -1,0 +1,136 @@
+"""calibrate: run data through a prepared model and see that every observer got some."""
+
+from __future__ import annotations
+
+import itertools
+import sys
+from collections.abc import Iterable, Mapping
+from contextlib import ExitStack
+from typing import Any
+
+import torch
+from rich.console import Console
+from rich.progress import track
+from torch import nn
+from torch.fx import GraphModule
+
+from fusion_core.errors import CalibrationError
+from fusion_core.passes.record import Stage, record_of
+
+
+def calibrate(
+    model: GraphModule,
+    data: Iterable[Any],
+    *,
+    has_labels: bool = False,
+    limit: int | None = None,
+    progress: bool | None = None,
+) -> GraphModule:
+    """Run ``data`` through a prepared model.
+
+    Args:
+        model: What :func:`prepare` returned. Its observers are updated in place; calling again adds to them.
+        data: Inputs, one batch each: a tensor, a tuple or list of positional arguments, or a dict of keyword
+            arguments.
+        has_labels: Each item is a pair of inputs and labels; the labels are ignored.
+        limit: Use at most so many batches.
+        progress: Show a progress bar on standard error; default where that is a terminal.
+
+    Returns:
+        ``model`` itself.
+
+    Raises:
+        CalibrationError: There were no data, an item is no input of the model, or some observers saw nothing;
+            names the modules those belong to.
+        NonFiniteActivationError: NaN or infinity was met; says where.
+        ModelStateError: ``model`` has not been prepared.
+    """
+    record = record_of(model, Stage.PREPARED, "calibrate")
+    observers = {path: model.get_submodule(path) for path in record.observers}
+    count = 0
+    with torch.no_grad(), _Reach(observers) as reach:
+        total = _total(data, limit)
+        for batch in shown(itertools.islice(data, limit), "Calibrating", total, progress=progress):
+            run(model, batch[0] if has_labels else batch, count)
+            count += 1
+    if count == 0:
+        msg = "the calibration data are empty; pass an iterable of inputs (a generator can be used only once)"
+        raise CalibrationError(msg)
+    missed = [_label(observers[path], path) for path in reach.missed()]
+    if missed:
+        listed = "; ".join(missed[:5]) + (f"; and {len(missed) - 5} more" if len(missed) > 5 else "")
+        msg = f"calibration never reached: {listed}. Calibrate with data that run these parts, or exclude them"
+        raise CalibrationError(msg)
+    record.stage = Stage.CALIBRATED
+    return model
+
+
+def run(model: nn.Module, batch: Any, index: int) -> Any:
+    """Call ``model`` on one batch in any of the forms that calibration takes.
+
+    Raises:
+        CalibrationError: The batch does not fit the model's forward.
+    """
+    args, kwargs = as_arguments(batch)
+    try:
+        return model(*args, **kwargs)
+    except TypeError as error:
+        shown = type(batch).__name__ + (f" of {len(batch)}" if hasattr(batch, "__len__") else "")
+        msg = (
+            f"calibration item {index} ({shown}) is no input of the model: {error}. An item is a tensor, a tuple "
+            "of positional arguments or a dict of keyword arguments; with labels, pass has_labels=True"
+        )
+        raise CalibrationError(msg) from error
+
+
+def as_arguments(batch: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """Positional and keyword arguments of a call on ``batch``."""
+    if isinstance(batch, Mapping):
+        return (), dict(batch)
+    if isinstance(batch, (tuple, list)):
+        return tuple(batch), {}
+    return (batch,), {}
+
+
+class _Reach:
+    """Counts which observers are called, while it is entered."""
+
+    def __init__(self, observers: Mapping[str, nn.Module]) -> None:
+        self._observers = observers
+        self._called: set[str] = set()
+        self._hooks = ExitStack()
+
+    def __enter__(self) -> _Reach:
+        for path, observer in self._observers.items():
+            handle = observer.register_forward_hook(lambda *_, path=path: self._called.add(path))
+            self._hooks.callback(handle.remove)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._hooks.close()
+
+    def missed(self) -> list[str]:
+        """Paths of observers that have seen nothing, now or before."""
+        return [
+            path
+            for path, observer in self._observers.items()
+            if path not in self._called and not getattr(observer, "observed", False)
+        ]
+
+
+def shown(items: Iterable[Any], what: str, total: int | None, *, progress: bool | None) -> Iterable[Any]:
+    """``items`` with a progress bar on standard error, where ``progress`` says so or it is a terminal."""
+    show = sys.stderr.isatty() if progress is None else progress
+    return track(items, what, total=total, console=Console(stderr=True), disable=not show)
+
+
+def _total(data: Iterable[Any], limit: int | None) -> int | None:
+    try:
+        size = len(data)  # type: ignore[arg-type]  # what has no length says so
+    except TypeError:
+        return limit
+    return size if limit is None else min(size, limit)
+
+
+def _label(observer: nn.Module, path: str) -> str:
+    return str(getattr(observer, "label", "") or path)

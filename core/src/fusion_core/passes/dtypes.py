@@ -1,0 +1,101 @@
+"""Whether what a qconfig promises is what a kernel takes; one rule for modules and functions alike."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import torch
+
+from fusion_core.configs import (
+    DTypeConfig,
+    DTypeWithConstraints,
+    ObserverFactory,
+    QConfig,
+    QuantizedType,
+    quantized_type,
+)
+
+_SAME = {torch.uint8: torch.quint8, torch.int8: torch.qint8, torch.int32: torch.qint32}
+
+
+def choose_dtype_config(
+    configs: Iterable[DTypeConfig], qconfig: QConfig, *, weighted: bool
+) -> tuple[DTypeConfig | None, str]:
+    """The first combination of dtypes that ``qconfig`` satisfies.
+
+    Args:
+        configs: Combinations the backend's kernel takes, preferred ones first.
+        qconfig: What the operation is to be quantized with.
+        weighted: Whether the operation has a weight.
+
+    Returns:
+        The combination, or None and why the first one is not satisfied.
+    """
+    first = "the backend lists no dtypes for it"
+    for index, config in enumerate(configs):
+        problem = _problem(config, qconfig, weighted=weighted)
+        if problem is None:
+            return config, ""
+        first = problem if index == 0 else first
+    return None, first
+
+
+def allows_float_output(configs: Iterable[DTypeConfig], qconfig: QConfig) -> bool:
+    """Whether some kernel takes ``qconfig``'s input and weight and gives float32."""
+    return any(
+        config.constraints("output").dtype is torch.float32
+        and not config.is_dynamic
+        and unsatisfied(config.constraints("input"), quantized_type(qconfig.input_observer)) is None
+        and unsatisfied(config.constraints("weight"), quantized_type(qconfig.weight)) is None
+        for config in configs
+    )
+
+
+def _problem(config: DTypeConfig, qconfig: QConfig, *, weighted: bool) -> str | None:
+    dynamic = quantized_type(qconfig.input_observer).is_dynamic
+    if dynamic != config.is_dynamic:
+        return "the qconfig is dynamic, the backend's kernel is not" if dynamic else "the backend's kernel is dynamic"
+    checks: list[tuple[str, DTypeWithConstraints, ObserverFactory]] = [
+        ("input", config.constraints("input"), qconfig.input_observer),
+        ("output", config.constraints("output"), qconfig.output_observer),
+    ]
+    if weighted:
+        checks.append(("weight", config.constraints("weight"), qconfig.weight))
+    for place, wanted, observer in checks:
+        problem = unsatisfied(wanted, quantized_type(observer))
+        if problem is not None:
+            return f"its {place} {problem}"
+    return None
+
+
+def unsatisfied(wanted: DTypeWithConstraints, have: QuantizedType) -> str | None:
+    """Why ``have`` is not what ``wanted`` allows, or None where it is."""
+    if wanted.dtype is not None and _SAME.get(wanted.dtype, wanted.dtype) != _SAME.get(have.dtype, have.dtype):
+        return f"must be {wanted.dtype}, the qconfig gives {have.dtype}"
+    return _range_problem(wanted, have) or _scale_problem(wanted, have)
+
+
+def _range_problem(wanted: DTypeWithConstraints, have: QuantizedType) -> str | None:
+    low, high = wanted.quant_min_lower_bound, wanted.quant_max_upper_bound
+    if low is None and high is None:
+        return None
+    if have.quant_min is None or have.quant_max is None:
+        return f"must have codes in [{low}, {high}], the qconfig's observer says nothing of its range"
+    if (low is not None and have.quant_min < low) or (high is not None and have.quant_max > high):
+        return f"must have codes in [{low}, {high}], the qconfig gives [{have.quant_min}, {have.quant_max}]"
+    return None
+
+
+def _scale_problem(wanted: DTypeWithConstraints, have: QuantizedType) -> str | None:
+    floor = wanted.scale_min_lower_bound
+    if floor is not None and have.fixed is None and (have.eps is None or have.eps < floor):
+        return f"must have a scale of at least {floor}, the qconfig's smallest is {have.eps}"
+    exact = (wanted.scale_exact_match, wanted.zero_point_exact_match)
+    if exact == (None, None):
+        return None
+    if have.fixed is None:
+        return f"must have the fixed scale and zero point {exact}, the qconfig measures them"
+    for need, given in zip(exact, have.fixed, strict=True):
+        if need is not None and need != given:
+            return f"must have the fixed scale and zero point {exact}, the qconfig gives {have.fixed}"
+    return None

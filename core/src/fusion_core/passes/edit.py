@@ -1,0 +1,96 @@
+"""The few edits that all passes make on a GraphModule."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from torch import nn
+from torch.fx import Graph, GraphModule, Node
+
+from fusion_core.passes.record import META_KEY, PassRecord
+
+
+def copy_model(model: GraphModule) -> GraphModule:
+    """A GraphModule with a graph of its own; called modules are shared with ``model``, never changed in place."""
+    graph = Graph()
+    values: dict[Node, Node] = {}
+    result = graph.graph_copy(model.graph, values)
+    graph.output(result)
+    copied = GraphModule(model, graph, type(model).__name__)
+    for old, new in values.items():
+        new.meta = dict(old.meta)
+    copied.meta = dict(model.meta)
+    restore_attributes(copied)
+    copied.train(model.training)
+    return copied
+
+
+def restore_attributes(model: GraphModule) -> None:
+    """Put the plain attributes of the user's model on ``model``, where it has none of that name."""
+    record = model.meta.get(META_KEY)
+    for name, value in (record.preserved if isinstance(record, PassRecord) else {}).items():
+        if not hasattr(model, name):
+            setattr(model, name, value)
+
+
+def finish(model: GraphModule) -> GraphModule:
+    """Drop what no node uses any more, check the graph, and make the code once."""
+    model.delete_all_unused_submodules()
+    model.graph.lint()
+    model.recompile()
+    return model
+
+
+class Names:
+    """Free attribute names on a model, each handed out once; no name is probed twice."""
+
+    def __init__(self, model: nn.Module) -> None:
+        """Names that ``model`` has are taken."""
+        self._taken = {name for name, _ in model.named_modules()}
+        self._taken.update(name for name, _ in model.named_parameters(remove_duplicate=False))
+        self._taken.update(name for name, _ in model.named_buffers(remove_duplicate=False))
+        self._taken.update(vars(model))
+        self._next: dict[str, int] = {}
+
+    def fresh(self, stem: str) -> str:
+        """``stem`` itself if it is free, else ``stem_1``, ``stem_2``, ..."""
+        name, count = stem, self._next.get(stem, 0)
+        while name in self._taken:
+            count += 1
+            name = f"{stem}_{count}"
+        self._next[stem] = count
+        self._taken.add(name)
+        return name
+
+
+def replace_argument(user: Node, old: Node, new: Node) -> None:
+    """Make ``user`` read ``new`` where it read ``old``; other users of ``old`` keep it."""
+    user.replace_input_with(old, new)
+
+
+def insert_call(
+    model: GraphModule, before: Node, target: str | Callable[..., Any], args: tuple[Any, ...], **kwargs: Any
+) -> Node:
+    """Call a module, named by its path, or a function, just before ``before``."""
+    with model.graph.inserting_before(before):
+        if isinstance(target, str):
+            return model.graph.call_module(target, args, kwargs)
+        return model.graph.call_function(target, args, kwargs)
+
+
+def erase(graph: Graph, nodes: Iterable[Node]) -> None:
+    """Erase nodes that only use each other; users go before what they use."""
+    doomed = set(nodes)
+    for node in reversed(graph.nodes):
+        if node in doomed:
+            graph.erase_node(node)
+
+
+def copy_module(module: nn.Module) -> nn.Module:
+    """A module of the same type with tables of its own; parameters, buffers and children are shared."""
+    copied = copy.copy(module)
+    for table in ("_parameters", "_buffers", "_modules"):
+        copied.__dict__[table] = dict(module.__dict__[table])
+    return copied

@@ -1,0 +1,188 @@
+"""lift: weighted functional calls on the model's own parameters become modules, and meet module patterns.
+
+FX inlines user modules, so a subclass of ``nn.Conv2d`` with a forward of its own appears as a functional call on
+two attribute reads. Where nothing else reads those attributes, the call and they are a module.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Collection, Mapping
+from typing import Any
+
+import torch
+import torch.nn.functional as F  # noqa: N812  the name everyone knows it by
+from torch import Tensor, nn
+from torch.fx import GraphModule, Node
+
+from fusion_core.matcher import CallGraph
+from fusion_core.passes.edit import Names
+from fusion_core.passes.macs import shape_of
+
+aten = torch.ops.aten
+
+_CONVOLUTIONS: Mapping[Any, type[nn.Module]] = {
+    F.conv1d: nn.Conv1d,
+    F.conv2d: nn.Conv2d,
+    F.conv3d: nn.Conv3d,
+    torch.conv1d: nn.Conv1d,
+    torch.conv2d: nn.Conv2d,
+    torch.conv3d: nn.Conv3d,
+    aten.conv1d.default: nn.Conv1d,
+    aten.conv2d.default: nn.Conv2d,
+    aten.conv3d.default: nn.Conv3d,
+}
+_LINEAR = (F.linear, aten.linear.default)
+_BATCH_NORM = (F.batch_norm, torch.batch_norm)
+_BATCH_NORM_BY_RANK = {2: nn.BatchNorm1d, 3: nn.BatchNorm1d, 4: nn.BatchNorm2d, 5: nn.BatchNorm3d}
+
+
+def lift(model: GraphModule, spelled: Collection[Any]) -> None:
+    """Turn weighted functional calls into module calls.
+
+    Convolutions, linear layers and batch norm are lifted when each of their tensors is a parameter or buffer
+    of the model with one reader.
+
+    Args:
+        model: A simplified graph; changed in place.
+        spelled: Functions that a pattern of the backend names itself; their calls stay as they are.
+    """
+    calls = CallGraph(model.graph, dict(model.named_modules(remove_duplicate=False)))
+    readers = _readers(model)
+    names = Names(model)
+    for node in list(model.graph.nodes):
+        if node.op != "call_function" or node.target in spelled:
+            continue
+        build = _builder(node.target)
+        site = calls.site(node)
+        if build is None or site is None:
+            continue
+        bound = site.bound()
+        tensors = {name: _own_tensor(value, model, readers) for name, value in bound.items() if name in _TENSORS}
+        if any(value is None and bound[name] is not None for name, value in tensors.items()):
+            continue
+        module = build(node, bound, tensors)
+        if module is None:
+            continue
+        _install(model, node, module, bound, names)
+
+
+_TENSORS = ("weight", "bias", "running_mean", "running_var")
+
+
+def _builder(target: Any) -> Callable[..., nn.Module | None] | None:
+    if target in _CONVOLUTIONS:
+        return _convolution
+    if target in _LINEAR:
+        return _linear
+    return _batch_norm if target in _BATCH_NORM else None
+
+
+def _readers(model: GraphModule) -> Counter[int]:
+    """How many nodes read each tensor, directly or through the module that owns it."""
+    readers: Counter[int] = Counter()
+    for node in model.graph.nodes:
+        if node.op == "get_attr":
+            value = _attribute(model, str(node.target))
+            readers[id(value)] += len(node.users)
+        elif node.op == "call_module":
+            module = model.get_submodule(str(node.target))
+            readers.update(id(each) for each in (*module.parameters(), *module.buffers()))
+    return readers
+
+
+def _attribute(model: GraphModule, target: str) -> Any:
+    value: Any = model
+    for part in target.split("."):
+        value = getattr(value, part)
+    return value
+
+
+def _own_tensor(value: Any, model: GraphModule, readers: Counter[int]) -> Tensor | None:
+    if not isinstance(value, Node) or value.op != "get_attr":
+        return None
+    tensor = _attribute(model, str(value.target))
+    return tensor if isinstance(tensor, Tensor) and readers[id(tensor)] == 1 else None
+
+
+def _convolution(node: Node, bound: Mapping[str, Any], tensors: Mapping[str, Tensor | None]) -> nn.Module | None:
+    weight, bias = tensors.get("weight"), tensors.get("bias")
+    settings = {name: bound.get(name, default) for name, default in _CONVOLUTION_DEFAULTS.items()}
+    if weight is None or any(_has_node(value) for value in settings.values()):
+        return None
+    dims = weight.dim() - 2
+    for name in ("stride", "padding", "dilation"):
+        settings[name] = _per_dimension(settings[name], dims)
+    kind: Any = _CONVOLUTIONS[node.target]
+    with torch.device("meta"):
+        module: nn.Module = kind(
+            weight.shape[1] * settings["groups"],
+            weight.shape[0],
+            tuple(weight.shape[2:]),
+            bias=bias is not None,
+            **settings,
+        )
+    return _with_tensors(module, weight=weight, bias=bias)
+
+
+_CONVOLUTION_DEFAULTS = {"stride": 1, "padding": 0, "dilation": 1, "groups": 1}
+
+
+def _linear(_node: Node, _bound: Mapping[str, Any], tensors: Mapping[str, Tensor | None]) -> nn.Module | None:
+    weight, bias = tensors.get("weight"), tensors.get("bias")
+    if weight is None or weight.dim() != 2:
+        return None
+    with torch.device("meta"):
+        module = nn.Linear(weight.shape[1], weight.shape[0], bias=bias is not None)
+    return _with_tensors(module, weight=weight, bias=bias)
+
+
+def _batch_norm(node: Node, bound: Mapping[str, Any], tensors: Mapping[str, Tensor | None]) -> nn.Module | None:
+    mean, variance = tensors.get("running_mean"), tensors.get("running_var")
+    weight, bias = tensors.get("weight"), tensors.get("bias")
+    kind: Any = _BATCH_NORM_BY_RANK.get(len(shape_of(node) or ()))
+    training = bound.get("training", False)
+    if mean is None or variance is None or kind is None or training is not False or (weight is None) != (bias is None):
+        return None
+    with torch.device("meta"):
+        module: nn.Module = kind(len(mean), eps=bound.get("eps", 1e-5), affine=weight is not None)
+    _with_tensors(module, weight=weight, bias=bias)
+    module.register_buffer("running_mean", mean.detach())
+    module.register_buffer("running_var", variance.detach())
+    module.register_buffer("num_batches_tracked", torch.tensor(0))
+    return module
+
+
+def _with_tensors(module: nn.Module, **tensors: Tensor | None) -> nn.Module:
+    for name, tensor in tensors.items():
+        if tensor is not None:
+            parameter = tensor if isinstance(tensor, nn.Parameter) else nn.Parameter(tensor, requires_grad=False)
+            module.register_parameter(name, parameter)
+    return module.eval()
+
+
+def _install(model: GraphModule, node: Node, module: nn.Module, bound: Mapping[str, Any], names: Names) -> None:
+    sources = [value for name, value in bound.items() if name in _TENSORS and isinstance(value, Node)]
+    scope = str(sources[0].target).rpartition(".")[0]
+    path = names.fresh(f"{scope}.{type(module).__name__.lower()}" if scope else type(module).__name__.lower())
+    model.add_submodule(path, module)
+    with model.graph.inserting_before(node):
+        call = model.graph.call_module(path, (bound["input"],))
+    call.meta = dict(node.meta)
+    node.replace_all_uses_with(call)
+    model.graph.erase_node(node)
+    for source in sources:
+        if not source.users:
+            model.graph.erase_node(source)
+
+
+def _per_dimension(value: Any, dims: int) -> Any:
+    """An int or a one-element sequence as one value per dimension; a padding name as it is."""
+    if isinstance(value, str):
+        return value
+    values = (value,) if isinstance(value, int) else tuple(value)
+    return values * dims if len(values) == 1 else values
+
+
+def _has_node(value: Any) -> bool:
+    return isinstance(value, Node) or (isinstance(value, (tuple, list)) and any(map(_has_node, value)))

@@ -1,0 +1,131 @@
+"""lower: replace parts of a reference model by the backend's kernels; what has no rule stays as it is."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from torch import nn
+from torch.fx import GraphModule, Node
+
+from fusion_core.configs import Replacement, Skip
+from fusion_core.errors import LoweringError
+from fusion_core.ledger import Ledger, Status
+from fusion_core.matcher import CallGraph, Match, NoMatch, Scan, scan
+from fusion_core.passes.edit import Names, copy_model, erase, finish
+from fusion_core.passes.indices import lowering_index
+from fusion_core.passes.record import MEMBERS, Stage, advance, member_names, members, record_of
+from fusion_core.qops import quantize_per_tensor
+from fusion_core.registry import Backend, LoweringEntry, get_backend
+
+
+def lower(model: GraphModule, backend: str | Backend | None = None) -> GraphModule:
+    """Replace what the backend's lowering rules match.
+
+    Args:
+        model: What :func:`convert` returned, a reference model. It is not changed.
+        backend: Name of the backend, or the backend; default the one the model was prepared for.
+
+    Returns:
+        A new GraphModule. Operations that no rule took still run as in the reference model, and the ledger
+        names them.
+
+    Raises:
+        LoweringError: A rule failed, or returned what it must not.
+        ModelStateError: ``model`` has not been converted.
+    """
+    record = record_of(model, Stage.CONVERTED, "lower")
+    chosen = get_backend(record.backend if backend is None else backend)
+    lowered = copy_model(model)
+    mine = advance(lowered, record, Stage.LOWERED)
+    lowering = _Lowering(CallGraph(lowered.graph, dict(lowered.named_modules(remove_duplicate=False))))
+    result = scan(lowering.calls, lowering_index(chosen), lowering.accept)
+    _settle(mine.ledger, lowered, result)
+    names = Names(lowered)
+    calls = [_replace(lowered, match, lowering.replacements[match.anchor], names) for match in result.matches]
+    for call in calls:  # last node first, so what only a dead call read is dead when its turn comes
+        if not call.users:
+            lowered.graph.erase_node(call)
+    return finish(lowered)
+
+
+@dataclass
+class _Lowering:
+    """Runs lowering rules while the graph is swept.
+
+    Attributes:
+        calls: Call sites of the graph.
+        replacements: What a rule answered, by the anchor of its match.
+    """
+
+    calls: CallGraph
+    replacements: dict[Node, Replacement] = field(default_factory=dict)
+
+    def accept(self, match: Match[LoweringEntry]) -> NoMatch | None:
+        """Lower ``match``, or say why not."""
+        rule: Any = match.entry.rule
+        try:
+            answer = rule.lower(match.node_pattern, self.calls.modules)
+        except Exception as error:
+            msg = f"{_blame(match)}: the rule raised {type(error).__name__}: {error}"
+            raise LoweringError(msg) from error
+        if isinstance(answer, Skip):
+            return NoMatch("{}", (answer.reason,), len(match.nodes))
+        if not isinstance(answer, Replacement):
+            msg = f"{_blame(match)}: the rule returned {type(answer).__name__}, not a Replacement or a Skip"
+            raise LoweringError(msg)
+        self.replacements[match.anchor] = answer
+        return None
+
+
+def _blame(match: Match[LoweringEntry]) -> str:
+    return f"{match.entry.origin}, lowering rule {match.entry.rule.label!r} at node {match.anchor.name}"
+
+
+def _replace(model: GraphModule, match: Match[LoweringEntry], answer: Replacement, names: Names) -> Node:
+    target: Any = answer.target
+    with model.graph.inserting_before(match.anchor):
+        if isinstance(target, nn.Module):
+            path = names.fresh(_stem(match))
+            model.add_submodule(path, target.eval())
+            call = model.graph.call_module(path, answer.inputs, dict(answer.options))
+        elif isinstance(target, str):
+            call = model.graph.call_method(target, answer.inputs, dict(answer.options))
+        else:
+            call = model.graph.call_function(target, answer.inputs, dict(answer.options))
+    call.meta = {**match.anchor.meta, MEMBERS: members(reversed(match.nodes))}
+    match.anchor.replace_all_uses_with(call)
+    erase(model.graph, match.nodes)
+    return call
+
+
+def _stem(match: Match[LoweringEntry]) -> str:
+    """The path of the module that is replaced, with a name of its own beneath; else the rule's name."""
+    called = next((node for node in match.nodes if node.op == "call_module"), None)
+    return f"{called.target}_kernel" if called is not None else "kernel"
+
+
+def _settle(ledger: Ledger, model: GraphModule, result: Scan[LoweringEntry]) -> None:
+    """Tell the ledger what runs in a kernel, and what is quantized but found none."""
+    for match in result.matches:
+        for line in ledger.of(member_names(match.nodes)):
+            line.status, line.kernel, line.reason = Status.INT8, match.entry.rule.label, None
+    lowered = {node for match in result.matches for node in match.nodes}
+    for node in model.graph.nodes:
+        if node in lowered:
+            continue
+        for line in ledger.of(member_names(node)):
+            if line.status is Status.REFERENCE:
+                line.reason = _why_not(node, result)
+
+
+def _why_not(node: Node, result: Scan[LoweringEntry]) -> str:
+    """The nearest refusal at the quantize that ends the group of ``node``."""
+    ends = [node]
+    while ends and not any(end in result.refusals for end in ends):
+        ends = [user for end in ends for user in end.users if end.target is not quantize_per_tensor]
+    tried = [refusal for end in ends for refusal in result.refusals.get(end, ())]
+    if not tried:
+        return "the backend has no kernel for it"
+    entry, nearest = max(tried, key=lambda refusal: refusal[1].depth)
+    return f"no kernel: {entry.rule.label} does not fit, {nearest.reason}"

@@ -1,0 +1,176 @@
+"""prepare: put observers where the backend's patterns want them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import TypeAlias
+
+from torch.fx import GraphModule, Node
+
+from fusion_core.configs import ObserverFactory, QConfigMapping
+from fusion_core.errors import ModelStateError, UnknownModuleNameError
+from fusion_core.passes.edit import Names, copy_model, finish
+from fusion_core.passes.groups import SHARED, Group, find_groups
+from fusion_core.passes.record import PassRecord, Stage, advance, members, record_of
+from fusion_core.registry import Backend, get_backend
+
+Slot: TypeAlias = tuple[Node, ObserverFactory]
+"""A value, and how it is observed. A value that two readers want observed differently has two slots."""
+
+
+def prepare(
+    model: GraphModule, backend: str | Backend | None = None, qconfig_mapping: QConfigMapping | None = None
+) -> GraphModule:
+    """Insert observers.
+
+    Every value that a supported operation reads or gives is observed once for each distinct observer asked
+    for. Operations whose output shares its input's parameters make one set with all others they touch, and
+    the set has one observer.
+
+    Args:
+        model: What :func:`fuse` returned. It is not changed.
+        backend: Name of the backend, or the backend; default the one the model was fused for.
+        qconfig_mapping: Which operation gets which observers; default the backend's own.
+
+    Returns:
+        A new GraphModule that computes the same and records what flows through it.
+
+    Raises:
+        ModelStateError: ``model`` has not been fused, or there is no qconfig mapping.
+        UnknownModuleNameError: The mapping names a module the model does not have.
+    """
+    record = record_of(model, Stage.FUSED, "prepare")
+    chosen = get_backend(record.backend if backend is None else backend)
+    mapping = chosen.qconfig_mapping if qconfig_mapping is None else qconfig_mapping
+    if mapping is None:
+        msg = f"backend {chosen.name!r} has no default qconfig mapping; pass qconfig_mapping"
+        raise ModelStateError(msg)
+    _check_names(mapping, record)
+    prepared = copy_model(model)
+    mine = advance(prepared, record, Stage.PREPARED)
+    mine.backend = mine.ledger.backend = chosen.name
+    mine.backend_identity = chosen.identity
+    groups = find_groups(prepared, chosen, mapping, mine.ledger)
+    mine.weights = {str(group.root.target): group.weight for group in groups if group.weight is not None}
+    mine.observers = _insert(prepared, _Slots.of(groups))
+    return finish(prepared)
+
+
+def _check_names(mapping: QConfigMapping, record: PassRecord) -> None:
+    scopes = (key[0] for key in mapping.module_name_object_type_order_qconfigs)
+    for name in (*mapping.module_name_qconfigs, *scopes):
+        if name not in record.module_names:
+            raise UnknownModuleNameError(name, record.module_names)
+
+
+@dataclass
+class _Slots:
+    """Which values are observed, and which of them together.
+
+    Attributes:
+        own: For values that an operation gives quantized, its observer.
+        readers: For each slot, the nodes that read the value through it.
+    """
+
+    own: dict[Node, ObserverFactory] = field(default_factory=dict)
+    readers: dict[Slot, list[Node]] = field(default_factory=dict)
+    _parent: dict[Slot, Slot] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, groups: Iterable[Group]) -> _Slots:
+        """The slots that ``groups``, in execution order, ask for."""
+        slots = cls()
+        for group in groups:
+            slots._add(group)
+        return slots
+
+    def _add(self, group: Group) -> None:
+        wanted, given = group.qconfig.input_observer, group.qconfig.output_observer
+        if group.observation is SHARED:
+            # The set takes the observer its first quantized member already has, so nothing is requantized.
+            wanted = given = next(self.own[each] for each in group.inputs if each in self.own)
+        anchor = group.match.anchor
+        output = (anchor, given)
+        if not group.gives_float:
+            self.own[anchor] = given
+            self._slot(*output)
+        for value in group.inputs:
+            slot = self._slot(value, wanted)
+            self.readers[slot].extend(group.match.nodes)
+            if group.observation is SHARED:
+                self._parent[self.representative(slot)] = self.representative(output)
+        for weight in group.functional_weights:
+            self.readers[self._slot(weight, group.qconfig.weight)].extend(group.match.nodes)
+
+    def _slot(self, value: Node, observer: ObserverFactory) -> Slot:
+        slot = (value, observer)
+        self._parent.setdefault(slot, slot)
+        self.readers.setdefault(slot, [])
+        return slot
+
+    def representative(self, slot: Slot) -> Slot:
+        """The slot that stands for all that share an observer with ``slot``."""
+        while (parent := self._parent[slot]) != slot:
+            self._parent[slot] = self._parent[parent]
+            slot = parent
+        return slot
+
+    def by_value(self) -> dict[Node, list[Slot]]:
+        """The slots of each value, its own first."""
+        found: dict[Node, list[Slot]] = {}
+        for slot in self.readers:
+            found.setdefault(slot[0], []).append(slot)
+        for value, slots in found.items():
+            slots.sort(key=lambda slot: slot[1] != self.own.get(value))
+        return found
+
+
+def _insert(model: GraphModule, slots: _Slots) -> tuple[str, ...]:
+    """Call an observer at every slot; returns the paths of the observers."""
+    names = Names(model)
+    paths: dict[Slot, str] = {}
+    for value, of_value in slots.by_value().items():
+        current = value
+        for slot in of_value:
+            shared = slots.representative(slot)
+            is_own = slot[1] == slots.own.get(value)
+            if shared not in paths:
+                paths[shared] = names.fresh("observer")
+                observer = slot[1]()
+                observer.label = _label(slot, slots, is_own=is_own)
+                model.add_submodule(paths[shared], observer)
+            call = _observe(model, current, paths[shared])
+            if is_own:
+                current.replace_all_uses_with(call, lambda user, call=call: user is not call)
+                current = call
+                continue
+            for reader in slots.readers[slot]:
+                reader.replace_input_with(current, call)
+    return tuple(paths.values())
+
+
+def _observe(model: GraphModule, value: Node, path: str) -> Node:
+    before = value.next
+    while before.op == "placeholder":
+        before = before.next
+    with model.graph.inserting_before(before):
+        call = model.graph.call_module(path, (value,))
+    call.meta = {key: each for key, each in value.meta.items() if key == "tensor_meta"}
+    return call
+
+
+def _label(slot: Slot, slots: _Slots, *, is_own: bool) -> str:
+    """Where the slot is, in terms of the user's model."""
+    value = slot[0]
+    if is_own:
+        return f"the output of {_place(value)}"
+    readers = slots.readers[slot]
+    return f"the input {value.name} of {_place(readers[0])}" if readers else value.name
+
+
+def _place(node: Node) -> str:
+    last = next(reversed(members(node)), None)
+    if last is None:
+        return node.name
+    return last.path if last.path and last.path != last.scope else f"{last.name} in {last.path or 'the model'}"

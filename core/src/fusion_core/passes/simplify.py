@@ -1,0 +1,229 @@
+"""simplify: remove what has no effect in eval mode and what would make two nodes depend on each other unseen."""
+
+from __future__ import annotations
+
+import copy
+import operator
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import nn
+from torch.fx import GraphModule, Node
+
+from fusion_core.errors import UnsupportedModelError
+from fusion_core.ledger import Ledger, Status
+from fusion_core.matcher import CallGraph
+from fusion_core.passes.edit import Names
+from fusion_core.passes.macs import shape_of
+from fusion_core.passes.record import member_names
+from fusion_core.patterns import Operator
+
+_BATCH_NORM_BY_RANK = {2: nn.BatchNorm1d, 3: nn.BatchNorm1d, 4: nn.BatchNorm2d, 5: nn.BatchNorm3d}
+_VIEWS = frozenset(
+    {"reshape", "flatten", "permute", "transpose", "squeeze", "unsqueeze", "contiguous", "identity"}
+)
+
+
+def simplify(model: GraphModule, ledger: Ledger) -> None:
+    """Bring a traced graph into plain form; what it computes stays the same.
+
+    * In-place operations become ordinary ones; what reads their operand later reads their result.
+    * Dropout and identity in eval mode are removed.
+    * A module called from several places becomes one module for each; they share their parameters.
+    * A parameter that is read directly, beside the module that owns it, is read from a name of its own.
+    * SyncBatchNorm becomes BatchNorm; zero padding joins the convolution behind it where both are symmetric.
+
+    Args:
+        model: The graph; changed in place.
+        ledger: Told what was removed.
+
+    Raises:
+        UnsupportedModelError: An in-place operation writes through a view to a value that is read later.
+    """
+    _out_of_place(model)
+    _remove_identities(model, ledger)
+    _one_module_per_call(model)
+    _own_names_for_reads(model)
+    _plain_batch_norm(model)
+    _absorb_padding(model, ledger)
+
+
+def _calls(model: GraphModule) -> CallGraph:
+    return CallGraph(model.graph, dict(model.named_modules(remove_duplicate=False)))
+
+
+def _out_of_place(model: GraphModule) -> None:
+    position = {node: index for index, node in enumerate(model.graph.nodes)}
+    calls = _calls(model)
+    for node in list(model.graph.nodes):
+        plain = _plain_spelling(node)
+        operand = node.args[0] if node.args else None
+        if plain is None or not isinstance(operand, Node):
+            continue
+        for user in list(operand.users):
+            if position[user] > position[node]:
+                user.replace_input_with(operand, node)
+        _refuse_write_through_view(node, operand, position, calls)
+        node.target = plain
+        node.kwargs = {key: value for key, value in node.kwargs.items() if key != "inplace"}
+
+
+def _plain_spelling(node: Node) -> str | Callable[..., Any] | None:
+    """The ordinary form of an in-place call, or None where the call is not in place."""
+    if node.op == "call_method":
+        name = str(node.target)
+        in_place = name.endswith("_") and not name.endswith("__") and hasattr(torch.Tensor, name[:-1])
+        return name[:-1] if in_place else None
+    if node.op != "call_function" or isinstance(node.target, str):
+        return None
+    if node.kwargs.get("inplace") is True:
+        return node.target
+    name = getattr(node.target, "__name__", "")
+    if getattr(operator, name, None) is node.target:
+        plain = getattr(operator, name[1:], None) if name[:1] == "i" else None
+        return plain if name in {"iadd", "isub", "imul", "itruediv", "imatmul"} else None
+    if name.endswith("_") and not name.endswith("__"):
+        for room in (torch.nn.functional, torch):
+            found = getattr(room, name[:-1], None)
+            if found is not None and getattr(room, name, None) is node.target:
+                return found  # type: ignore[no-any-return]  # a function of torch, by its name
+    return None
+
+
+def _refuse_write_through_view(node: Node, operand: Node, position: dict[Node, int], calls: CallGraph) -> None:
+    base = operand
+    while (source := _viewed(base, calls)) is not None:
+        base = source
+        late = [user for user in base.users if position[user] > position[node]]
+        if late:
+            msg = (
+                f"{node.name} changes {base.name} in place through the view {operand.name}, and {late[0].name} "
+                "reads it afterwards; write the operation out of place"
+            )
+            raise UnsupportedModelError(msg)
+
+
+def _viewed(node: Node, calls: CallGraph) -> Node | None:
+    """The value that ``node`` is a view of, if it is one."""
+    site = calls.site(node)
+    if site is None or not site.arguments or not isinstance(site.arguments[0], Node):
+        return None
+    is_view = node.target in {operator.getitem, "chunk", "split"} or any(
+        each.kind == "operation" and each.target in _VIEWS for each in site.operators
+    )
+    return site.arguments[0] if is_view else None
+
+
+def _remove_identities(model: GraphModule, ledger: Ledger) -> None:
+    calls = _calls(model)
+    for node in list(model.graph.nodes):
+        reason = _identity_reason(node, calls)
+        site = calls.site(node)
+        if reason is None or site is None or not isinstance(site.arguments[0], Node):
+            continue
+        for entry in ledger.of(member_names(node)):
+            entry.status, entry.reason = Status.REMOVED, reason
+        node.replace_all_uses_with(site.arguments[0])
+        model.graph.erase_node(node)
+
+
+def _identity_reason(node: Node, calls: CallGraph) -> str | None:
+    site = calls.site(node)
+    if site is None or not site.arguments or site.obstacle is not None:
+        return None
+    if Operator("operation", "identity") in site.operators:
+        return "identity"
+    if Operator("operation", "dropout") in site.operators:
+        module = calls.module(node)
+        active = module.training if module is not None else site.bound().get("training", site.bound().get("train"))
+        return None if active is not False else "dropout does nothing in eval mode"
+    return None
+
+
+def _one_module_per_call(model: GraphModule) -> None:
+    modules = dict(model.named_modules(remove_duplicate=False))
+    names = Names(model)
+    seen: set[int] = set()
+    for node in model.graph.nodes:
+        if node.op != "call_module":
+            continue
+        module = modules[str(node.target)]
+        if id(module) in seen and module.state_dict():
+            shared = [*module.parameters(), *module.buffers()]
+            clone = copy.deepcopy(module, {id(tensor): tensor for tensor in shared})
+            node.target = names.fresh(f"{node.target}_again")
+            model.add_submodule(str(node.target), clone)
+        seen.add(id(module))
+
+
+def _own_names_for_reads(model: GraphModule) -> None:
+    called = {str(node.target) for node in model.graph.nodes if node.op == "call_module"}
+    names = Names(model)
+    for node in model.graph.nodes:
+        if node.op != "get_attr":
+            continue
+        owner, _, name = str(node.target).rpartition(".")
+        if owner not in called:
+            continue
+        value = getattr(model.get_submodule(owner), name)
+        node.target = names.fresh(str(node.target).replace(".", "_"))
+        if isinstance(value, nn.Parameter):
+            model.register_parameter(node.target, value)
+        else:
+            model.register_buffer(node.target, value)
+
+
+def _plain_batch_norm(model: GraphModule) -> None:
+    modules = dict(model.named_modules(remove_duplicate=False))
+    for node in model.graph.nodes:
+        module = modules[str(node.target)] if node.op == "call_module" else None
+        shape = shape_of(node)
+        if not isinstance(module, nn.SyncBatchNorm) or shape is None:
+            continue
+        plain = _BATCH_NORM_BY_RANK[len(shape)](
+            module.num_features, module.eps, module.momentum, module.affine, module.track_running_stats
+        )
+        plain.load_state_dict(module.state_dict())
+        model.add_submodule(str(node.target), plain.eval())
+
+
+def _absorb_padding(model: GraphModule, ledger: Ledger) -> None:
+    """Give the zero padding in front of a convolution to the convolution, which pads for nothing."""
+    calls = _calls(model)
+    for node in list(model.graph.nodes):
+        conv = calls.module(node)
+        pad = node.args[0] if node.args else None
+        if not isinstance(conv, (nn.Conv1d, nn.Conv2d, nn.Conv3d)) or not isinstance(pad, Node):
+            continue
+        amounts = _symmetric_zero_padding(pad, calls, len(conv.kernel_size))
+        own = conv.padding
+        if amounts is None or len(pad.users) != 1 or conv.padding_mode != "zeros" or isinstance(own, str):
+            continue
+        wider = copy.copy(conv)
+        wider.padding = tuple(have + more for have, more in zip(own, amounts, strict=True))
+        model.add_submodule(str(node.target), wider)
+        for entry in ledger.of(member_names(pad)):
+            entry.status, entry.reason = Status.REMOVED, "zero padding joined the convolution behind it"
+        node.replace_input_with(pad, pad.all_input_nodes[0])
+        model.graph.erase_node(pad)
+
+
+def _symmetric_zero_padding(node: Node, calls: CallGraph, dims: int) -> tuple[int, ...] | None:
+    """Padding per spatial dimension, outermost first, where ``node`` pads zeros alike on both sides."""
+    site = calls.site(node)
+    if site is None or Operator("operation", "pad") not in site.operators or site.obstacle is not None:
+        return None
+    module = calls.module(node)
+    if module is not None:
+        amounts, value, mode = module.padding, module.value, "constant"
+    else:
+        bound = site.bound()
+        amounts, value, mode = bound.get("pad"), bound.get("value"), bound.get("mode", "constant")
+    pads = tuple(amounts) if isinstance(amounts, (tuple, list)) else ()
+    if mode != "constant" or value not in {None, 0, 0.0} or len(pads) != 2 * dims:
+        return None
+    if any(not isinstance(each, int) or each < 0 for each in pads):
+        return None
+    low, high = pads[0::2][::-1], pads[1::2][::-1]
+    return low if low == high else None

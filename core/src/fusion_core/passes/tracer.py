@@ -1,0 +1,123 @@
+"""FX tracing with the leaves that quantization needs, and a place for every failure."""
+
+from __future__ import annotations
+
+import traceback
+from collections import Counter
+from collections.abc import Callable, Collection
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+from torch.fx import Node, Tracer
+from torch.fx.proxy import TraceError as FxTraceError
+
+from fusion_core.errors import TraceError
+from fusion_core.passes.record import MEMBERS, Member
+
+
+class QuantizationTracer(Tracer):
+    """Inlines user modules, keeps modules of ``torch.nn`` and those a backend names whole.
+
+    Attributes:
+        failed: Path and type of the innermost module whose forward raised, after a failure.
+    """
+
+    def __init__(self, leaf_types: Collection[type[nn.Module]], opaque: Collection[str]) -> None:
+        """A tracer for one attempt.
+
+        Args:
+            leaf_types: Exact module types that are not inlined, beside those of ``torch.nn``.
+            opaque: Paths of modules that are kept whole because they cannot be traced.
+        """
+        super().__init__()
+        self._leaf_types = frozenset(leaf_types)
+        self._opaque = frozenset(opaque)
+        self._scopes: list[str] = [""]
+        self._seen: Counter[tuple[str, Any]] = Counter()
+        self.failed: tuple[str, type[nn.Module]] | None = None
+
+    def is_leaf_module(self, m: nn.Module, module_qualified_name: str) -> bool:
+        """Whether ``m`` is called rather than inlined."""
+        if module_qualified_name in self._opaque or type(m) in self._leaf_types:
+            return True
+        return super().is_leaf_module(m, module_qualified_name)
+
+    def call_module(
+        self, m: nn.Module, forward: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Any:
+        """Trace a call of ``m``, remembering where it stands."""
+        path = self.path_of_module(m)
+        leaf = self.is_leaf_module(m, path)
+        if not leaf:
+            self._scopes.append(path)
+        try:
+            return super().call_module(m, forward, args, kwargs)
+        except Exception:
+            self.failed = self.failed or (path, type(m))
+            raise
+        finally:
+            if not leaf:
+                self._scopes.pop()
+
+    def create_node(self, kind: str, target: Any, *args: Any, **kwargs: Any) -> Node:
+        """A node that knows which call of which module it was."""
+        node = super().create_node(kind, target, *args, **kwargs)
+        if kind.startswith("call_"):
+            node.meta[MEMBERS] = (self._member(node),)
+        return node
+
+    def _member(self, node: Node) -> Member:
+        scope = self._scopes[-1]
+        path, names = scope, [node.target]
+        if node.op == "call_module":
+            path = str(node.target)
+            names = [type(self.root.get_submodule(path))]
+        elif scope:
+            names.append(type(self.root.get_submodule(scope)))
+        order = []
+        for name in names:
+            order.append((name, self._seen[scope, name]))
+            self._seen[scope, name] += 1
+        return Member(node.name, path, scope, tuple(names), tuple(order))
+
+
+def trace_graph(
+    model: nn.Module, leaf_types: Collection[type[nn.Module]], concrete: dict[str, Any]
+) -> tuple[torch.fx.Graph, dict[str, str]]:
+    """The graph of ``model``; modules that cannot be traced are kept whole.
+
+    Args:
+        model: Module to trace.
+        leaf_types: Exact module types that are not inlined, beside those of ``torch.nn``.
+        concrete: Arguments of the forward that are constants.
+
+    Returns:
+        The graph, and for each opaque module's path why it could not be traced.
+
+    Raises:
+        TraceError: The forward of ``model`` itself cannot be traced.
+    """
+    opaque: dict[str, str] = {}
+    while True:
+        tracer = QuantizationTracer(leaf_types, opaque)
+        try:
+            return tracer.trace(model, concrete or None), opaque
+        except Exception as error:
+            path, kind = tracer.failed or ("", type(model))
+            problem = str(error).strip().split("\n", maxsplit=1)[0]
+            location = _location(error)
+            if not path or path in opaque:
+                raise TraceError(path, kind.__name__, location, problem) from error
+            what = "its forward depends on values" if isinstance(error, FxTraceError) else type(error).__name__
+            opaque[path] = f"cannot be traced at {location} ({what}: {problem})"
+
+
+def _location(error: BaseException) -> str:
+    """``file:line`` of the innermost statement that is the user's own."""
+    ours = (str(Path(torch.__file__).parent), str(Path(__file__).parent))
+    frames = traceback.extract_tb(error.__traceback__)
+    own = [frame for frame in frames if not frame.filename.startswith(ours)]
+    chosen = own[-1] if own else frames[-1]
+    return f"{chosen.filename}:{chosen.lineno}"

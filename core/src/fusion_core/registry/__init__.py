@@ -1,0 +1,36 @@
+"""Finds plugins, loads the chosen ones and merges what they contribute into a ``Backend``.
+
+Importing this package reads nothing: installed plugins are looked up at the first question, once
+per process. Listing imports none of them; choosing a backend imports it and its extensions.
+"""
+
+from fusion_core.registry.backend import (
+    Backend,
+    BackendIdentity,
+    LoweringEntry,
+    PatternEntry,
+    PluginOrigin,
+)
+from fusion_core.registry.listing import BackendRecord
+from fusion_core.registry.store import Registry
+
+__all__ = [
+    "Backend",
+    "BackendIdentity",
+    "BackendRecord",
+    "LoweringEntry",
+    "PatternEntry",
+    "PluginOrigin",
+    "Registry",
+    "backends",
+    "get_backend",
+    "refresh",
+    "register_backend",
+]
+
+_registry = Registry()
+
+backends = _registry.backends
+get_backend = _registry.get_backend
+register_backend = _registry.register_backend
+refresh = _registry.refresh

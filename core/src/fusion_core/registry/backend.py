@@ -1,0 +1,153 @@
+"""What a chosen backend is: its plugins' patterns and rules, merged, sorted, and then fixed."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+from pydantic import BaseModel
+
+from fusion_core.configs import BackendInfo, BackendPatternConfig, LoweringRule, QConfigMapping
+from fusion_core.patterns import Pattern, render
+
+Model = TypeVar("Model", bound=BaseModel)
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class PluginOrigin:
+    """Where a contribution comes from.
+
+    Attributes:
+        backend: Name of the backend it belongs to.
+        name: The plugin's own name: the backend's, or ``<backend>.<extension>``.
+        distribution: What was installed with pip.
+        version: Version of the distribution.
+    """
+
+    backend: str
+    name: str
+    distribution: str
+    version: str
+
+    def __str__(self) -> str:
+        return f"{self.name} ({self.distribution} {self.version})"
+
+
+@dataclass(frozen=True, slots=True)
+class PatternEntry:
+    """A pattern the backend supports.
+
+    Attributes:
+        config: What the passes must know, with the callables that came through hooks filled in.
+        pattern: Canonical form of the config's pattern.
+        origin: The plugin that contributed it.
+        index: Its place in that plugin's list.
+    """
+
+    config: BackendPatternConfig
+    pattern: Pattern
+    origin: PluginOrigin
+    index: int
+
+    @property
+    def priority(self) -> int:
+        """The author's priority; higher goes first."""
+        return self.config.priority
+
+    @property
+    def label(self) -> str:
+        """For reports: ``fbgemm: Conv2d -> ReLU``."""
+        return f"{self.origin.name}: {render(self.pattern)}"
+
+
+@dataclass(frozen=True, slots=True)
+class LoweringEntry:
+    """A rule that turns a pattern of the reference graph into a kernel.
+
+    Attributes:
+        rule: The rule as the plugin gave it.
+        pattern: Canonical form of the rule's pattern.
+        origin: The plugin that contributed it.
+        index: Its place in that plugin's list.
+    """
+
+    rule: LoweringRule
+    pattern: Pattern
+    origin: PluginOrigin
+    index: int
+
+    @property
+    def priority(self) -> int:
+        """The author's priority; higher goes first."""
+        return self.rule.priority
+
+    @property
+    def label(self) -> str:
+        """For reports: ``fbgemm: linear_relu``."""
+        return f"{self.origin.name}: {self.rule.label}"
+
+
+@dataclass(frozen=True, slots=True)
+class BackendIdentity:
+    """Which backend a model was quantized for; small, and pickles with the model.
+
+    Attributes:
+        name: Name of the backend.
+        fingerprint: See :class:`Backend`.
+        core_version: Version of fusion-core that merged it.
+        origins: The plugins it was merged from.
+    """
+
+    name: str
+    fingerprint: str
+    core_version: str
+    origins: tuple[PluginOrigin, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class Backend:
+    """A backend and its extensions as one value.
+
+    Two backends are the same only if they are the same object, so a backend can key a cache. Its
+    content depends neither on the order of installation nor on that of import, and nothing a
+    plugin does after its hooks were called changes it.
+
+    Attributes:
+        name: What the user calls it.
+        origins: The plugin of that name, then its extensions by name.
+        entries: Supported patterns; the first that matches wins.
+        lowering: Lowering rules; the first that matches and does not skip wins.
+        info: What the backend says of itself.
+        fingerprint: Digest of plugins, versions, patterns, priorities and dtype configs.
+        core_version: Version of fusion-core that merged it.
+    """
+
+    name: str
+    origins: tuple[PluginOrigin, ...]
+    entries: tuple[PatternEntry, ...] = field(repr=False)
+    lowering: tuple[LoweringEntry, ...] = field(repr=False)
+    info: BackendInfo = field(repr=False)
+    fingerprint: str
+    core_version: str
+    _qconfig_mapping: QConfigMapping | None = field(default=None, repr=False)
+
+    @property
+    def qconfig_mapping(self) -> QConfigMapping | None:
+        """The default qconfig mapping, as a copy that may be changed; None if no plugin has one."""
+        return None if self._qconfig_mapping is None else own_copy(self._qconfig_mapping)
+
+    @property
+    def identity(self) -> BackendIdentity:
+        """What a model records of the backend it was quantized for."""
+        return BackendIdentity(self.name, self.fingerprint, self.core_version, self.origins)
+
+
+def own_copy(model: Model) -> Model:
+    """``model`` validated once more into containers of its own.
+
+    Types and functions within stay the same objects: they are what patterns are matched by.
+
+    Raises:
+        pydantic.ValidationError: A field is invalid, because validation was side-stepped.
+    """
+    return type(model).model_validate(dict(model))

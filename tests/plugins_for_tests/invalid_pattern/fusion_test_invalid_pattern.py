@@ -1,0 +1,11 @@
+"""Builds a pattern that is not one."""
+
+from torch import nn
+
+from fusion_core.configs import BackendPatternConfig
+from fusion_core.hookspecs import hookimpl
+
+
+@hookimpl
+def fusion_pattern_configs():
+    return [BackendPatternConfig((nn.Conv2d, 3))]

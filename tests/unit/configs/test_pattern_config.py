@@ -1,0 +1,254 @@
+"""A pattern config says the same in keywords and setters, and refuses what cannot work at once."""
+
+# ruff: noqa: ARG005  the signatures are what is tested
+
+from __future__ import annotations
+
+import json
+import operator
+import pickle
+import re
+
+import pytest
+import torch
+import torch.nn.functional as F  # noqa: N812
+from pydantic import ValidationError
+from torch import nn
+
+from fusion_core.configs import (
+    BackendPatternConfig,
+    DTypeConfig,
+    LoweringRule,
+    ObservationType,
+    Replacement,
+)
+from fusion_core.errors import FuserMethodError, PatternError
+from fusion_core.patterns import MatchAllNode, any_of, normalize_nested, normalize_sequential
+
+INT8 = DTypeConfig(input_dtype=torch.quint8, output_dtype=torch.quint8)
+FLOAT = DTypeConfig()
+SHARED = ObservationType.OUTPUT_SHARE_OBSERVER_WITH_INPUT
+PAIR = (nn.Conv2d, nn.ReLU)
+BLOCK = (nn.ReLU, (operator.add, MatchAllNode, nn.Conv2d))
+
+
+def fuse_pair(is_qat, first, second): ...
+
+
+def fuse_any(is_qat, *modules): ...
+
+
+def first_node(node_pattern): ...
+
+
+def copied(value):
+    return pickle.loads(pickle.dumps(value))  # noqa: S301  our own bytes
+
+
+def full(**changes):
+    fields = {
+        "observation_type": SHARED,
+        "dtype_configs": (INT8, FLOAT),
+        "root_module": nn.Conv2d,
+        "qat_module": nn.Conv1d,
+        "reference_quantized_module": nn.Conv3d,
+        "fused_module": nn.Sequential,
+        "fuser_method": fuse_pair,
+        "root_node_getter": first_node,
+        "extra_inputs_getter": fuse_any,
+        "num_tensor_args_to_observation_type": {1: SHARED},
+        "input_type_to_index": {"weight": 1},
+    }
+    return BackendPatternConfig(PAIR, **{**fields, **changes})
+
+
+def test_chained_setters_say_the_same_as_keywords():
+    chained = (
+        BackendPatternConfig(PAIR)
+        .set_observation_type(SHARED)
+        .set_dtype_configs([INT8])
+        .add_dtype_config(FLOAT)
+        .set_root_module(nn.Conv2d)
+        .set_qat_module(nn.Conv1d)
+        .set_reference_quantized_module(nn.Conv3d)
+        .set_fused_module(nn.Sequential)
+        .set_fuser_method(fuse_pair)
+        ._set_root_node_getter(first_node)
+        ._set_extra_inputs_getter(fuse_any)
+        ._set_num_tensor_args_to_observation_type({1: SHARED})
+        ._set_input_type_to_index({"weight": 1})
+    )
+    assert chained == full()
+
+
+def test_a_nested_pattern_may_be_set_or_given():
+    chained = BackendPatternConfig()._set_pattern_complex_format(BLOCK)
+    assert chained == BackendPatternConfig(complex_pattern=BLOCK)
+    assert chained.normal_pattern == normalize_nested(BLOCK)
+
+
+@pytest.mark.parametrize(
+    "changes", [{"priority": 1}, {"dtype_configs": (INT8,)}, {"fuser_method": fuse_any}]
+)
+def test_configs_that_differ_in_a_field_differ(changes):
+    assert full(**changes) != full()
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        full(),
+        BackendPatternConfig(complex_pattern=BLOCK, fused_module=nn.Identity),
+        BackendPatternConfig((torch.ops.aten.relu.default, F.max_pool2d)),
+        BackendPatternConfig(any_of(F.relu, torch.ops.aten.relu)),
+        BackendPatternConfig(),
+    ],
+    ids=str,
+)
+def test_configs_pickle(config):
+    assert copied(config) == config
+
+
+def test_repr_shows_the_pattern_or_its_absence():
+    assert repr(BackendPatternConfig(PAIR)) == "BackendPatternConfig(Conv2d -> ReLU)"
+    assert str(BackendPatternConfig()) == "BackendPatternConfig(no pattern yet)"
+
+
+@pytest.mark.parametrize(
+    ("fields", "problem"),
+    [
+        ({"pattern": "no name"}, "'no name' is not a method name"),
+        ({"pattern": (nn.ReLU, (nn.BatchNorm2d, nn.Conv2d))}, "give a nested one as complex_p"),
+        ({"complex_pattern": (MatchAllNode, nn.Conv2d)}, "* cannot have inputs"),
+        ({"pattern": PAIR, "complex_pattern": BLOCK}, "give pattern or complex_pattern, not both"),
+    ],
+)
+def test_a_bad_pattern_is_refused_at_construction(fields, problem):
+    with pytest.raises(PatternError, match=re.escape(problem)):
+        BackendPatternConfig(**fields)
+
+
+def test_a_second_pattern_cannot_be_set():
+    config = BackendPatternConfig(PAIR)
+    with pytest.raises(PatternError, match="already has the sequential pattern"):
+        config._set_pattern_complex_format(BLOCK)
+
+
+def test_a_config_without_pattern_says_so_when_it_is_needed():
+    with pytest.raises(PatternError, match="has no pattern yet; give one, or call"):
+        _ = BackendPatternConfig().normal_pattern
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("root_module", nn.ReLU()),
+        ("root_module", int),
+        ("fuser_method", 3),
+        ("fuser_method", "no.such.function"),
+        ("dtype_configs", "int8"),
+        ("observation_type", "sometimes"),
+        ("priority", "high"),
+        ("no_such_field", 1),
+    ],
+)
+def test_a_wrong_value_is_refused_with_its_field(field, value):
+    with pytest.raises(ValidationError, match=field):
+        BackendPatternConfig(PAIR, **{field: value})
+
+
+@pytest.mark.parametrize(("setter", "value"), [("set_root_module", 3), ("set_fused_module", int)])
+def test_a_setter_checks_like_the_keyword(setter, value):
+    with pytest.raises(ValidationError, match=setter.removeprefix("set_")):
+        getattr(BackendPatternConfig(PAIR), setter)(value)
+
+
+@pytest.mark.parametrize(
+    ("pattern", "fuser"),
+    [
+        ({"pattern": PAIR}, fuse_pair),
+        ({"pattern": PAIR}, fuse_any),
+        ({"pattern": PAIR}, nn.Sequential),
+        ({"pattern": PAIR}, lambda is_qat, conv, relu, bias=None: ...),
+        ({"complex_pattern": BLOCK}, fuse_pair),
+        ({"complex_pattern": (nn.ReLU, nn.Conv2d, ...)}, fuse_pair),
+        ({}, fuse_pair),
+    ],
+)
+def test_a_fuser_takes_is_qat_and_one_argument_for_each_element(pattern, fuser):
+    assert BackendPatternConfig(**pattern, fuser_method=fuser).fuser_method is fuser
+
+
+@pytest.mark.parametrize(
+    ("pattern", "fuser", "problem"),
+    [
+        ({"pattern": (*PAIR, nn.ReLU)}, fuse_pair, r"fuse_pair\(.*Conv2d -> ReLU -> ReLU.* 4 arg"),
+        ({"pattern": PAIR}, lambda: ..., r"<lambda>\(\) of Conv2d -> ReLU .* 3 arguments"),
+        ({"complex_pattern": (nn.ReLU, nn.Conv2d, nn.Conv2d)}, fuse_pair, "its 3 elements"),
+        ({"pattern": nn.ReLU}, fuse_any, "cannot fuse ReLU: a single operator"),
+        ({"pattern": (nn.ReLU,)}, fuse_any, "cannot fuse ReLU: a single operator"),
+    ],
+)
+def test_a_fuser_of_another_arity_is_refused_with_both_names(pattern, fuser, problem):
+    with pytest.raises(FuserMethodError, match=problem):
+        BackendPatternConfig(**pattern, fuser_method=fuser)
+
+
+def test_a_module_type_is_called_with_the_modules_alone():
+    with pytest.raises(FuserMethodError, match="called with the modules of its 2 elements"):
+        BackendPatternConfig(PAIR, fuser_method=nn.ReLU)
+
+
+def test_a_refused_setter_changes_nothing():
+    config = BackendPatternConfig(PAIR)
+    with pytest.raises(FuserMethodError, match="3 arguments"):
+        config.set_fuser_method(lambda is_qat: ...)
+    assert config == BackendPatternConfig(PAIR)
+    config = BackendPatternConfig(fuser_method=fuse_pair)
+    with pytest.raises(FuserMethodError, match="single operator"):
+        config._set_pattern_complex_format(nn.ReLU)
+    assert config == BackendPatternConfig(fuser_method=fuse_pair)
+
+
+def test_types_and_functions_may_be_given_by_name():
+    config = BackendPatternConfig(
+        PAIR, root_module="torch.nn.Conv2d", fuser_method="torch.nn.Sequential"
+    )
+    assert (config.root_module, config.fuser_method) == (nn.Conv2d, nn.Sequential)
+
+
+def test_json_carries_names():
+    dumped = json.loads(full(fuser_method=nn.Sequential).model_dump_json())
+    assert dumped["pattern"] == "Conv2d -> ReLU"
+    assert dumped["complex_pattern"] is None
+    assert dumped["observation_type"] == "shared"
+    assert dumped["root_module"] == "torch.nn.modules.conv.Conv2d"
+    assert dumped["fuser_method"] == "torch.nn.modules.container.Sequential"
+    assert dumped["dtype_configs"][0]["input_dtype"] == "torch.quint8"
+    nested = json.loads(BackendPatternConfig(complex_pattern=BLOCK).model_dump_json())
+    assert nested["complex_pattern"] == "ReLU(operator.add(*, Conv2d))"
+
+
+def test_the_json_schema_describes_every_field():
+    schema = BackendPatternConfig.model_json_schema()
+    assert set(schema["properties"]) == set(BackendPatternConfig.model_fields)
+    assert schema["properties"]["priority"]["type"] == "integer"
+    json.dumps(schema)
+
+
+def lower_relu(node_pattern, _modules):
+    return Replacement(torch.relu, (node_pattern,), {})
+
+
+def test_a_lowering_rule_is_named_by_its_pattern_unless_it_has_a_name():
+    assert LoweringRule(pattern=PAIR, lower=lower_relu).label == "Conv2d -> ReLU"
+    assert LoweringRule(complex_pattern=BLOCK, lower=lower_relu, name="block").label == "block"
+    rule = LoweringRule(pattern=(F.max_pool2d, nn.ReLU), lower=lower_relu)
+    assert rule.normal_pattern == normalize_sequential((F.max_pool2d, nn.ReLU))
+    assert copied(rule) == rule
+
+
+@pytest.mark.parametrize("patterns", [{}, {"pattern": PAIR, "complex_pattern": BLOCK}])
+def test_a_lowering_rule_has_exactly_one_pattern(patterns):
+    with pytest.raises((PatternError, ValidationError), match="either pattern or complex_pattern"):
+        LoweringRule(lower=lower_relu, **patterns)
