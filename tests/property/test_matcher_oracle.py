@@ -127,7 +127,7 @@ def add_flatten(made, draw, x, *, legacy):
 
 @st.composite
 def random_graphs(draw, *, legacy=False):
-    """Graphs of up to a dozen calls; ``legacy`` ones have only what PyTorch's matcher sees alike."""
+    """Graphs of a dozen calls; ``legacy`` ones have only what PyTorch's matcher sees alike."""
     made = RandomGraph()
     made.values.append(made.graph.placeholder("x"))
     for _ in range(draw(st.integers(2, 12))):
@@ -148,7 +148,7 @@ def patterns_near(draw, made, value, depth, *, legacy=False):
     call = made.truth.get(value)
     if call is None or depth == 0:
         return MatchAllNode()
-    if depth < 3 and draw(st.integers(0, 6)) == 6:
+    if depth < 4 and draw(st.integers(0, 6)) == 6:
         return MatchAllNode()
     operators = call.operators[:1] if legacy else call.operators
     head = draw(st.sampled_from(operators))
@@ -172,7 +172,7 @@ def graphs_with_patterns(draw, *, legacy=False):
     made = draw(random_graphs(legacy=legacy))
     patterns = []
     for anchor in draw(st.lists(st.sampled_from(made.values[1:]), min_size=1, max_size=5)):
-        pattern = patterns_near(draw, made, anchor, 3, legacy=legacy)
+        pattern = patterns_near(draw, made, anchor, 4, legacy=legacy)
         choices = pattern.choices if isinstance(pattern, AnyOf) else (pattern,)
         if all(isinstance(each, Op) for each in choices):
             patterns.append(pattern)

@@ -1,11 +1,84 @@
-"""A pluggable backend registry for PyTorch quantization."""
+"""A pluggable backend registry for PyTorch quantization.
 
-from fusion_core import catalog, kernels
-from fusion_core.configs import *
+::
+
+    import fusion_core as core
+
+    quantized = core.quantize(model, backend="fbgemm", calibration=loader)
+    print(core.report(quantized))
+
+Backends are plugins, installed on their own; importing this package imports none of them.
+"""
+
+from fusion_core import catalog, errors, kernels, nn, qops
+from fusion_core.configs import (
+    BackendInfo,
+    BackendPatternConfig,
+    DTypeConfig,
+    DTypeWithConstraints,
+    LoweringRule,
+    ObservationType,
+    ObserverSpec,
+    QConfig,
+    QConfigMapping,
+    Replacement,
+    Skip,
+)
 from fusion_core.hookspecs import hookimpl
-from fusion_core.passes import calibrate, convert, fuse, lower, prepare, refine, trace, record_of
-
+from fusion_core.ledger import Ledger, LedgerEntry, Status
+from fusion_core.passes import calibrate, convert, fuse, lower, prepare, refine, trace
 from fusion_core.patterns import MatchAllNode, Operation, any_of, ops
 from fusion_core.quantize import quantize
-from fusion_core.registry import backends, get_backend, refresh, register_backend
-from fusion_core.configs import BackendInfo, LoweringRule
+from fusion_core.registry import (
+    Backend,
+    BackendRecord,
+    backends,
+    get_backend,
+    refresh,
+    register_backend,
+)
+from fusion_core.report import Report, parameter_bytes, report
+
+__all__ = [
+    "Backend",
+    "BackendInfo",
+    "BackendPatternConfig",
+    "BackendRecord",
+    "DTypeConfig",
+    "DTypeWithConstraints",
+    "Ledger",
+    "LedgerEntry",
+    "LoweringRule",
+    "MatchAllNode",
+    "ObservationType",
+    "ObserverSpec",
+    "Operation",
+    "QConfig",
+    "QConfigMapping",
+    "Replacement",
+    "Report",
+    "Skip",
+    "Status",
+    "any_of",
+    "backends",
+    "calibrate",
+    "catalog",
+    "convert",
+    "errors",
+    "fuse",
+    "get_backend",
+    "hookimpl",
+    "kernels",
+    "lower",
+    "nn",
+    "ops",
+    "parameter_bytes",
+    "prepare",
+    "qops",
+    "quantize",
+    "refine",
+    "refresh",
+    "register_backend",
+    "report",
+    "trace",
+]

@@ -1,7 +1,7 @@
 """Every exception the library raises on purpose.
 
-Each one is also the builtin a caller would expect, and keeps what it names as attributes. A message says
-what was asked, what exists, and what to do about it.
+Each one is also the builtin a caller would expect, and keeps what it names as attributes. A message
+says what was asked, what exists, and what to do about it.
 """
 
 from __future__ import annotations
@@ -76,7 +76,13 @@ class PluginError(FusionError, RuntimeError):
     """
 
     def __init__(
-        self, problem: str, *, backend: str, distribution: str, version: str, hook: str | None = None
+        self,
+        problem: str,
+        *,
+        backend: str,
+        distribution: str,
+        version: str,
+        hook: str | None = None,
     ) -> None:
         self.backend = backend
         self.distribution = distribution
@@ -152,7 +158,9 @@ class UnknownModuleNameError(FusionError, LookupError):
         self.name = name
         near = difflib.get_close_matches(name, list(known), n=3)
         hint = f" Did you mean {', '.join(map(repr, near))}?" if near else ""
-        super().__init__(f"the qconfig mapping names {name!r}, which the model does not have.{hint}")
+        super().__init__(
+            f"the qconfig mapping names {name!r}, which the model does not have.{hint}"
+        )
 
 
 class CalibrationError(FusionError, ValueError):

@@ -1,7 +1,8 @@
 """The whole contract between core and a plugin: seven hooks, none with arguments, all but the first optional.
 
-A plugin is a module (or any object) with functions marked ``@hookimpl``. Hooks return plain values; core
-validates, merges and sorts them. A plugin named ``<backend>.<extension>`` adds to ``<backend>``.
+A plugin is a module (or any object) with functions marked ``@hookimpl``. Hooks return plain values;
+core validates, merges and sorts them. A plugin named ``<backend>.<extension>`` adds to
+``<backend>``.
 """
 
 from __future__ import annotations

@@ -31,7 +31,8 @@ class LedgerEntry:
         node: Name of the node in the traced graph.
         operation: What it does, for example ``Conv2d`` or ``operator.add``.
         path: Module it is called in, or is; empty for the model itself.
-        macs: Multiply-accumulates on the example input; 0 where that is no measure of the operation.
+        macs: Multiply-accumulates on the example input; 0 where that is no measure of the
+            operation.
         status: What became of it.
         plugin: Plugin that accepted it: ``name (distribution version)``.
         pattern: Pattern it was accepted by.
@@ -112,4 +113,7 @@ class Ledger:
 
     def macs(self) -> Share:
         """Multiply-accumulates in the backend's kernels, of all."""
-        return Share(sum(each.macs for each in self if each.status is Status.INT8), sum(each.macs for each in self))
+        return Share(
+            sum(each.macs for each in self if each.status is Status.INT8),
+            sum(each.macs for each in self),
+        )

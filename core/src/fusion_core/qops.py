@@ -1,7 +1,8 @@
 """The quantize and dequantize operations of a reference graph; the only door to them.
 
-Values are plain integer tensors, ``torch.uint8`` or ``torch.int8``, so a reference model runs wherever torch
-does. The operations are leaves of FX tracing, and built from elementary ones for everything else.
+Values are plain integer tensors, ``torch.uint8`` or ``torch.int8``, so a reference model runs
+wherever torch does. The operations are leaves of FX tracing, and built from elementary ones for
+everything else.
 """
 
 from __future__ import annotations
@@ -73,7 +74,9 @@ def dequantize_per_tensor(codes: Tensor, scale: float, zero_point: int) -> Tenso
         Float32 tensor in the shape of ``codes``.
     """
     if has_torch_function_unary(codes):
-        values: Tensor = handle_torch_function(dequantize_per_tensor, (codes,), codes, scale, zero_point)
+        values: Tensor = handle_torch_function(
+            dequantize_per_tensor, (codes,), codes, scale, zero_point
+        )
         return values
     return (codes.to(torch.float32) - zero_point) * scale
 

@@ -12,7 +12,16 @@ from torch.fx import GraphModule
 
 from fusion_core.configs import QConfigMapping
 from fusion_core.errors import CalibrationError
-from fusion_core.passes import ExampleInputs, calibrate, convert, fuse, lower, prepare, refine, trace
+from fusion_core.passes import (
+    ExampleInputs,
+    calibrate,
+    convert,
+    fuse,
+    lower,
+    prepare,
+    refine,
+    trace,
+)
 from fusion_core.registry import Backend, get_backend
 
 REFINE_SAMPLES = 32
@@ -35,25 +44,30 @@ def quantize(
 ) -> GraphModule:
     """Quantize a model for a backend: post-training, static, int8.
 
-    Runs :func:`trace`, :func:`fuse`, :func:`prepare`, :func:`calibrate`, :func:`convert`, :func:`refine` and
-    :func:`lower`; each can be called on its own.
+    Runs :func:`trace`, :func:`fuse`, :func:`prepare`, :func:`calibrate`, :func:`convert`,
+    :func:`refine` and :func:`lower`; each can be called on its own.
 
     Args:
         model: A module in eval mode with float32 parameters. It is not changed.
         backend: Name of an installed or registered backend, or the backend.
-        calibration: Inputs like those the model will see, one batch each: a tensor, a tuple or list of
-            positional arguments, or a dict of keyword arguments. Some tens of samples are enough.
+        calibration: Inputs like those the model will see, one batch each: a tensor, a tuple or list
+            of positional arguments, or a dict of keyword arguments. Some tens of samples are
+            enough.
         example_inputs: One input for tracing; default the first of ``calibration``.
-        has_labels: Each item of ``calibration`` is a pair of inputs and labels; the labels are ignored.
+        has_labels: Each item of ``calibration`` is a pair of inputs and labels; the labels are
+            ignored.
         limit: Use at most so many batches of ``calibration``.
         qconfig_mapping: Which operation gets which observers; default the backend's own.
-        adaptive_rounding: Choose weight codes by the error of the layers' outputs; takes most of the time.
+        adaptive_rounding: Choose weight codes by the error of the layers' outputs; takes most of
+            the time.
         bias_correction: Shift biases so that the layers' outputs keep their means.
-        reference: Return the reference model, which runs anywhere, instead of the backend's kernels.
+        reference: Return the reference model, which runs anywhere, instead of the backend's
+            kernels.
         progress: Show a progress bar on standard error; default where that is a terminal.
 
     Returns:
-        The quantized model. :func:`fusion_core.report` tells what was quantized and what was not, and why.
+        The quantized model. :func:`fusion_core.report` tells what was quantized and what was not,
+        and why.
 
     Raises:
         UnknownBackendError: No backend has that name.
@@ -68,7 +82,9 @@ def quantize(
     """
     chosen = get_backend(backend)
     data = _Data(calibration, has_labels=has_labels, limit=limit)
-    traced = trace(model, data.first() if example_inputs is None else example_inputs, backend=chosen)
+    traced = trace(
+        model, data.first() if example_inputs is None else example_inputs, backend=chosen
+    )
     prepared = prepare(fuse(traced, chosen), chosen, qconfig_mapping)
     calibrate(prepared, data, progress=progress)
     converted = convert(prepared)
@@ -91,7 +107,9 @@ class _Data:
         kept: The first samples, for refining.
     """
 
-    def __init__(self, calibration: Iterable[Any] | None, *, has_labels: bool, limit: int | None) -> None:
+    def __init__(
+        self, calibration: Iterable[Any] | None, *, has_labels: bool, limit: int | None
+    ) -> None:
         if calibration is None:
             msg = (
                 "static quantization needs calibration data: pass calibration=, an iterable of inputs like those "

@@ -9,9 +9,10 @@ import operator
 import pytest
 import torch
 import torch.nn.functional as F  # noqa: N812
-from torch import nn
+from torch import fx, nn
 from torch.nn.utils import parametrizations
 
+from fusion_core.matcher import CallGraph
 from fusion_core.patterns import Operator
 
 aten = torch.ops.aten
@@ -150,6 +151,26 @@ def test_keyword_only_arguments_that_are_no_default_modify_the_call(graphs, forw
 )
 def test_an_unnamed_argument_counts_unless_it_is_its_default(graphs, forward, count, surplus):
     assert graphs.site(forward).surplus(count) == surplus
+
+
+def variadic(x, *others, scale=1, **more): ...
+
+
+@pytest.mark.parametrize(
+    ("target", "args", "kwargs", "arguments", "modifiers"),
+    [
+        (variadic, (1, 2, 3), {"scale": 1}, (1, 2, 3), ()),
+        (variadic, (1,), {"scale": 2, "bias": 3}, (1,), ("scale=2", "bias=3")),
+        (torch.flatten, (1,), {"no_such": 2}, (1,), ("no_such=2",)),
+        (torch.ops.aten.add.Tensor, (1,), {"no_such": 2}, (1,), ("no_such=2",)),
+        (dict, (), {"input": 1, "other": 2}, (1,), ("other=2",)),
+        (dict, (1,), {"other": 2}, (1,), ("other=2",)),
+    ],
+)
+def test_what_no_signature_names_modifies_the_call(target, args, kwargs, arguments, modifiers):
+    node = fx.Graph().call_function(target, args, kwargs)
+    site = CallGraph(node.graph, {}).site(node)
+    assert (site.arguments, site.modifiers) == (arguments, modifiers)
 
 
 def test_bound_arguments_have_names_and_defaults(graphs):

@@ -250,6 +250,12 @@ class TestMatch:
         match = graphs.match(pattern, calls)
         assert [node.name for node in match.nodes] == ["relu", "bn", "conv"]
 
+    def test_a_failed_alternative_leaves_nothing_bound(self, graphs):
+        calls = graphs.traced(lambda self, x: self.relu(self.conv(x) + x), **modules())
+        pattern = (nn.ReLU, any_of((ops.add, ANY, nn.Linear), (ops.add, nn.Conv2d, ANY)))
+        match = graphs.match(pattern, calls)
+        assert graphs.names(match.node_pattern) == ("relu", ("add", "conv", "x"))
+
     def test_a_nearer_miss_is_deeper(self, tried):
         def forward(self, x):
             return self.relu(self.bn(self.linear(x)))

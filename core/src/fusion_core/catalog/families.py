@@ -39,7 +39,9 @@ ACTIVATIONS = ("relu", "relu6", "hardtanh", "clamp")
 """Operations of :func:`activation`."""
 
 
-def conv(dtypes: Sequence[DTypeConfig], dims: Iterable[int] = (1, 2, 3)) -> list[BackendPatternConfig]:
+def conv(
+    dtypes: Sequence[DTypeConfig], dims: Iterable[int] = (1, 2, 3)
+) -> list[BackendPatternConfig]:
     """Convolutions, alone and with batch norm and activation behind them.
 
     Args:
@@ -59,7 +61,9 @@ def linear(dtypes: Sequence[DTypeConfig]) -> list[BackendPatternConfig]:
     return _weighted(nn.Linear, dtypes)
 
 
-def binary(dtypes: Sequence[DTypeConfig], names: Iterable[str] = ("add", "mul")) -> list[BackendPatternConfig]:
+def binary(
+    dtypes: Sequence[DTypeConfig], names: Iterable[str] = ("add", "mul")
+) -> list[BackendPatternConfig]:
     """Elementwise operations of two tensors, with ReLU and without.
 
     Args:
@@ -70,7 +74,9 @@ def binary(dtypes: Sequence[DTypeConfig], names: Iterable[str] = ("add", "mul"))
     for name in names:
         operation = Operation(name)
         for pattern in ((operation, ops.relu), operation):
-            configs.append(BackendPatternConfig(pattern, dtype_configs=dtypes, observation_type=_SEPARATE))
+            configs.append(
+                BackendPatternConfig(pattern, dtype_configs=dtypes, observation_type=_SEPARATE)
+            )
     return configs
 
 
@@ -116,7 +122,12 @@ def _weighted(kind: type[nn.Module], dtypes: Sequence[DTypeConfig]) -> list[Back
     ]
     configs = [
         BackendPatternConfig(
-            pattern, fuser_method=fuser, fused_module=module, root_module=kind, dtype_configs=dtypes, constraint=check
+            pattern,
+            fuser_method=fuser,
+            fused_module=module,
+            root_module=kind,
+            dtype_configs=dtypes,
+            constraint=check,
         )
         for pattern, fuser, module, check in fusions
     ]
@@ -144,10 +155,16 @@ def norm_sees_channels_last(node_pattern: Any) -> Skip | None:
     dims = len(getattr(norm.meta.get("tensor_meta"), "shape", ()))
     if dims == 2:
         return None
-    return Skip(f"the batch norm is over dimension 1 of {dims}, the linear layer's channels are the last")
+    return Skip(
+        f"the batch norm is over dimension 1 of {dims}, the linear layer's channels are the last"
+    )
 
 
 def pads_with_zeros(node: Any) -> Skip | None:
     """Refuse padding other than with a constant; that needs values which the kernel does not have."""
     mode = node.kwargs.get("mode", node.args[2] if len(node.args) > 2 else "constant")
-    return None if node.op == "call_module" or mode == "constant" else Skip(f"it pads in mode {mode!r}")
+    return (
+        None
+        if node.op == "call_module" or mode == "constant"
+        else Skip(f"it pads in mode {mode!r}")
+    )

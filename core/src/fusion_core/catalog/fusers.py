@@ -16,8 +16,9 @@ from fusion_core.nn.weighted import plain_type
 def fuse_batch_norm(is_qat: bool, weighted: Any, norm: Any) -> nn.Module | Skip:  # noqa: FBT001  the hook's signature
     """Fold a batch norm in eval mode into the convolution or linear layer before it.
 
-    With ``s = gamma / sqrt(running_var + eps)`` per output channel, the weight becomes ``W * s`` and the bias
-    ``(b - running_mean) * s + beta`` (Jacob et al. 2018, section 3.2). The result always has a bias.
+    With ``s = gamma / sqrt(running_var + eps)`` per output channel, the weight becomes ``W * s``
+    and the bias ``(b - running_mean) * s + beta`` (Jacob et al. 2018, section 3.2). The result
+    always has a bias.
 
     Args:
         is_qat: Whether the model is to be trained; folding is for inference only.
@@ -35,7 +36,9 @@ def fuse_batch_norm(is_qat: bool, weighted: Any, norm: Any) -> nn.Module | Skip:
         return Skip("the batch norm keeps no running statistics")
     channels = weighted.weight.shape[0]
     if norm.num_features != channels:
-        return Skip(f"the batch norm has {norm.num_features} channels, the layer before it {channels}")
+        return Skip(
+            f"the batch norm has {norm.num_features} channels, the layer before it {channels}"
+        )
     folded = copy.deepcopy(weighted)
     weight, bias = folded_parameters(weighted.weight, weighted.bias, norm)
     folded.weight = nn.Parameter(weight, requires_grad=weighted.weight.requires_grad)

@@ -8,7 +8,9 @@ from fusion_core.configs import ObserverSpec, QConfig
 from fusion_core.nn import HistogramObserver, PerChannelMinMaxObserver
 
 
-def static_qconfig(*, quant_max: int = 255, weight_min: int = -128, weight_max: int = 127) -> QConfig:
+def static_qconfig(
+    *, quant_max: int = 255, weight_min: int = -128, weight_max: int = 127
+) -> QConfig:
     """Activations per tensor in ``quint8`` from a histogram, weights per channel in symmetric ``qint8``.
 
     Args:

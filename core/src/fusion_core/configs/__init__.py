@@ -4,7 +4,12 @@ from fusion_core.configs.dtypes import INTEGER_DTYPES, DTypeConfig, DTypeWithCon
 from fusion_core.configs.info import API_VERSION, BackendInfo
 from fusion_core.configs.lowering import LoweringRule, Replacement, Skip
 from fusion_core.configs.observation import ObservationType
-from fusion_core.configs.observers import ObserverFactory, ObserverSpec, QuantizedType, quantized_type
+from fusion_core.configs.observers import (
+    ObserverFactory,
+    ObserverSpec,
+    QuantizedType,
+    quantized_type,
+)
 from fusion_core.configs.pattern_config import BackendPatternConfig, check_fuser_arity
 from fusion_core.configs.qconfig import QConfig, QConfigMapping
 

@@ -50,7 +50,8 @@ class DTypeWithConstraints(BaseModel):
 class DTypeConfig(BaseModel):
     """One combination of dtypes that a pattern can run in.
 
-    Each of the four may be a dtype, or a :class:`DTypeWithConstraints`, or None for "not specified".
+    Each of the four may be a dtype, or a :class:`DTypeWithConstraints`, or None for "not
+    specified".
 
     Attributes:
         input_dtype: Of every tensor input.
@@ -76,5 +77,7 @@ class DTypeConfig(BaseModel):
         return DTypeWithConstraints(dtype=value)
 
 
-INTEGER_DTYPES = frozenset({torch.quint8, torch.qint8, torch.qint32, torch.uint8, torch.int8, torch.int32})
+INTEGER_DTYPES = frozenset(
+    {torch.quint8, torch.qint8, torch.qint32, torch.uint8, torch.int8, torch.int32}
+)
 """Dtypes in which values are stored as integer codes."""

@@ -18,7 +18,8 @@ class BackendInfo(BaseModel):
         summary: One line for listings.
         api: Range of core API versions the plugin speaks, as a version specifier.
         torch: Range of torch versions it supports, as a version specifier.
-        unavailable: Asks the machine; returns None when the backend can run here, else what is missing.
+        unavailable: Asks the machine; returns None when the backend can run here, else what is
+            missing.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", arbitrary_types_allowed=True)

@@ -47,9 +47,9 @@ class LoweringRule(PicklableModel):
     Attributes:
         pattern: An operator, or a tuple of operators in data-flow order.
         complex_pattern: Instead of ``pattern``, one in reverse nested form.
-        lower: Called ``lower(node_pattern, modules)``, where ``node_pattern`` mirrors the nested pattern with
-            graph nodes in the place of operators and ``modules`` maps paths to modules; returns a
-            :class:`Replacement` or a :class:`Skip`.
+        lower: Called ``lower(node_pattern, modules)``, where ``node_pattern`` mirrors the nested
+            pattern with graph nodes in the place of operators and ``modules`` maps paths to
+            modules; returns a :class:`Replacement` or a :class:`Skip`.
         name: For reports; default is the rendered pattern.
         priority: Higher goes first among rules that could match the same node.
     """
@@ -65,7 +65,9 @@ class LoweringRule(PicklableModel):
     def model_post_init(self, _context: object) -> None:
         """Refuse a rule without exactly one valid pattern."""
         if (self.pattern is None) == (self.complex_pattern is None):
-            raise PatternError(self.pattern, "a lowering rule has either pattern or complex_pattern")
+            raise PatternError(
+                self.pattern, "a lowering rule has either pattern or complex_pattern"
+            )
         _ = self.normal_pattern
 
     @property

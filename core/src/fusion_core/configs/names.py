@@ -71,7 +71,9 @@ DType = Annotated[
     torch.dtype,
     BeforeValidator(dtype_from_name),
     PlainSerializer(str, return_type=str, when_used="json"),
-    WithJsonSchema({"type": "string", "description": "name of a torch dtype", "examples": ["torch.quint8"]}),
+    WithJsonSchema(
+        {"type": "string", "description": "name of a torch dtype", "examples": ["torch.quint8"]}
+    ),
 ]
 
 ModuleType = Annotated[

@@ -49,12 +49,14 @@ class ObserverSpec(BaseModel):
     observer: Function
     options: Options = {}
 
-    def __init__(self, observer: Any = None, options: dict[str, Any] | None = None, /, **kwargs: Any) -> None:
+    def __init__(
+        self, observer: Any = None, options: dict[str, Any] | None = None, /, **kwargs: Any
+    ) -> None:
         """A spec of ``observer`` with ``kwargs``.
 
         Args:
-            observer: Type of the observer, or any callable that builds one; left out, ``kwargs`` are the fields of
-                the spec, as when it is read from JSON.
+            observer: Type of the observer, or any callable that builds one; left out, ``kwargs``
+                are the fields of the spec, as when it is read from JSON.
             options: Keyword arguments as one dict; merged with ``kwargs``.
             **kwargs: Keyword arguments of the observer.
         """
@@ -69,7 +71,8 @@ class ObserverSpec(BaseModel):
 
     def __hash__(self) -> int:
         """Equal specs hash alike."""
-        # Values that are equal need not look alike (1 and 1.0) nor be hashable, so names alone count.
+        # Values that are equal need not look alike (1 and 1.0) nor be hashable, so names alone
+        # count.
         return hash((self.observer, frozenset(self.options)))
 
     def with_options(self, **options: Any) -> ObserverSpec:
@@ -113,7 +116,9 @@ def quantized_type(factory: ObserverFactory) -> QuantizedType:
     """
     observer = factory()
     dtype = getattr(observer, "dtype", None)
-    if not isinstance(dtype, torch.dtype) or not callable(getattr(observer, "calculate_qparams", None)):
+    if not isinstance(dtype, torch.dtype) or not callable(
+        getattr(observer, "calculate_qparams", None)
+    ):
         msg = (
             f"{factory!r} builds {type(observer).__name__}, which is not an observer: it needs a dtype "
             "and calculate_qparams()"

@@ -21,7 +21,9 @@ from fusion_core.patterns import Pattern, normalize_nested, normalize_sequential
 
 RawPattern = Annotated[
     Any,
-    PlainSerializer(lambda pattern: None if pattern is None else _render_any(pattern), when_used="json"),
+    PlainSerializer(
+        lambda pattern: None if pattern is None else _render_any(pattern), when_used="json"
+    ),
     WithJsonSchema({"type": ["string", "null"], "description": "pattern, rendered"}),
 ]
 
@@ -29,7 +31,8 @@ RawPattern = Annotated[
 class BackendPatternConfig(PicklableModel):
     """A pattern and how it is fused, observed and quantized.
 
-    Everything may be given as keywords; the ``set_*`` methods do the same one at a time and return the config.
+    Everything may be given as keywords; the ``set_*`` methods do the same one at a time and return
+    the config.
 
     Attributes:
         pattern: An operator, or a tuple of operators in data-flow order.
@@ -40,18 +43,21 @@ class BackendPatternConfig(PicklableModel):
         qat_module: Type that replaces the root module for quantization-aware training.
         reference_quantized_module: Type that replaces the root module in a reference model.
         fused_module: Type that the fuser method returns.
-        fuser_method: Called ``f(is_qat, *modules)`` with one argument per element of the pattern's tuple; a
-            module type is called with the modules alone.
-        root_node_getter: Picks the root node out of a node pattern; default the last node along last elements.
+        fuser_method: Called ``f(is_qat, *modules)`` with one argument per element of the pattern's
+            tuple; a module type is called with the modules alone.
+        root_node_getter: Picks the root node out of a node pattern; default the last node along
+            last elements.
         extra_inputs_getter: Picks the further inputs of the fused module out of a node pattern.
-        constraint: Called with the node pattern of a match; returns a :class:`Skip` to refuse it, else None. Nodes
-            carry shape and dtype in ``meta["tensor_meta"]``.
+        constraint: Called with the node pattern of a match; returns a :class:`Skip` to refuse it,
+            else None. Nodes carry shape and dtype in ``meta["tensor_meta"]``.
         num_tensor_args_to_observation_type: Observation type by how many inputs are tensors.
         input_type_to_index: Which argument of a function is its ``"weight"`` and its ``"bias"``.
         priority: Higher goes first among patterns that could match the same node.
     """
 
-    model_config = ConfigDict(extra="forbid", arbitrary_types_allowed=True, validate_assignment=True)
+    model_config = ConfigDict(
+        extra="forbid", arbitrary_types_allowed=True, validate_assignment=True
+    )
 
     pattern: RawPattern = None
     complex_pattern: RawPattern = None
@@ -96,7 +102,9 @@ class BackendPatternConfig(PicklableModel):
         if self.complex_pattern is not None:
             return normalize_nested(self.complex_pattern)
         if self.pattern is None:
-            raise PatternError(None, "the config has no pattern yet; give one, or call _set_pattern_complex_format")
+            raise PatternError(
+                None, "the config has no pattern yet; give one, or call _set_pattern_complex_format"
+            )
         return normalize_sequential(self.pattern)
 
     def __repr__(self) -> str:
@@ -118,7 +126,9 @@ class BackendPatternConfig(PicklableModel):
         self.dtype_configs = (*self.dtype_configs, dtype_config)
         return self
 
-    def set_dtype_configs(self, dtype_configs: list[DTypeConfig] | tuple[DTypeConfig, ...]) -> BackendPatternConfig:
+    def set_dtype_configs(
+        self, dtype_configs: list[DTypeConfig] | tuple[DTypeConfig, ...]
+    ) -> BackendPatternConfig:
         """Replace all combinations of dtypes."""
         self.dtype_configs = tuple(dtype_configs)
         return self
@@ -160,7 +170,9 @@ class BackendPatternConfig(PicklableModel):
             PatternError: ``pattern`` is not one, or the config has a pattern already.
         """
         if self.pattern is not None:
-            raise PatternError(pattern, f"the config already has the sequential pattern {self.pattern!r}")
+            raise PatternError(
+                pattern, f"the config already has the sequential pattern {self.pattern!r}"
+            )
         normalize_nested(pattern)
         self._check_fuser_arity(self.fuser_method, pattern)
         self.complex_pattern = pattern
@@ -219,7 +231,9 @@ def check_fuser_arity(fuser_method: Any, raw: object, pattern: Pattern) -> None:
     name = getattr(fuser_method, "__qualname__", repr(fuser_method))
     elements = [each for each in raw if each is not Ellipsis] if isinstance(raw, tuple) else []
     if len(elements) < 2:  # noqa: PLR2004  fusing takes two
-        msg = f"{name} cannot fuse {render(pattern)}: a single operator has nothing to be fused with"
+        msg = (
+            f"{name} cannot fuse {render(pattern)}: a single operator has nothing to be fused with"
+        )
         raise FuserMethodError(msg)
     arguments: list[Any] = [object()] * len(elements)
     wanted = "the modules"

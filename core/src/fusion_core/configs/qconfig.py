@@ -49,30 +49,44 @@ class QConfig(BaseModel):
         return self.output or self.activation
 
 
+def _check_regular_expression(regex: str) -> None:
+    try:
+        re.compile(regex)
+    except re.error as error:
+        msg = f"{regex!r} is not a regular expression: {error}"
+        raise ValueError(msg) from error
+
+
 ObjectTypes = Annotated[
     dict[Any, QConfig | None],
     PlainSerializer(
-        lambda table: {key if isinstance(key, str) else qualified_name(key): value for key, value in table.items()},
+        lambda table: {
+            key if isinstance(key, str) else qualified_name(key): value
+            for key, value in table.items()
+        },
         when_used="json",
     ),
-    WithJsonSchema({"type": "object", "description": "qconfig by module type, function or method name"}),
+    WithJsonSchema(
+        {"type": "object", "description": "qconfig by module type, function or method name"}
+    ),
 ]
 
 
 class QConfigMapping(PicklableModel):
     """Which operation gets which :class:`QConfig`; None leaves it in float.
 
-    A more specific rule wins over a more general one: module name with operation type and index, then module
-    name (its own, else the nearest enclosing module's), then name regex, then operation type, then global.
-    An explicit None counts like any other value.
+    A more specific rule wins over a more general one: module name with operation type and index,
+    then module name (its own, else the nearest enclosing module's), then name regex, then operation
+    type, then global. An explicit None counts like any other value.
 
     Attributes:
         global_qconfig: For everything no other rule speaks of.
         object_type_qconfigs: By module type, function, or method name.
-        module_name_regex_qconfigs: By regular expression, matched from the start of the module's path as
-            ``re.match`` does; the first that matches wins.
+        module_name_regex_qconfigs: By regular expression, matched from the start of the module's
+            path as ``re.match`` does; the first that matches wins.
         module_name_qconfigs: By the module's path; holds for everything within it.
-        module_name_object_type_order_qconfigs: By enclosing module's path, type, and index among its like.
+        module_name_object_type_order_qconfigs: By enclosing module's path, type, and index among
+            its like.
     """
 
     model_config = ConfigDict(
@@ -85,7 +99,9 @@ class QConfigMapping(PicklableModel):
     module_name_qconfigs: dict[str, QConfig | None] = Field(default_factory=dict)
     module_name_object_type_order_qconfigs: Annotated[
         dict[tuple[str, Any, int], QConfig | None],
-        PlainSerializer(lambda table: {str(key): value for key, value in table.items()}, when_used="json"),
+        PlainSerializer(
+            lambda table: {str(key): value for key, value in table.items()}, when_used="json"
+        ),
         WithJsonSchema({"type": "object"}),
     ] = Field(default_factory=dict)
 
@@ -95,11 +111,7 @@ class QConfigMapping(PicklableModel):
         cls, table: dict[str, QConfig | None]
     ) -> dict[str, QConfig | None]:
         for regex in table:
-            try:
-                re.compile(regex)
-            except re.error as error:
-                msg = f"{regex!r} is not a regular expression: {error}"
-                raise ValueError(msg) from error
+            _check_regular_expression(regex)
         return table
 
     def set_global(self, qconfig: QConfig | None) -> QConfigMapping:
@@ -136,7 +148,12 @@ class QConfigMapping(PicklableModel):
         return self
 
     def resolve(
-        self, path: str, object_types: Sequence[Any], *, scope: str, order: Sequence[tuple[Any, int]] = ()
+        self,
+        path: str,
+        object_types: Sequence[Any],
+        *,
+        scope: str,
+        order: Sequence[tuple[Any, int]] = (),
     ) -> tuple[QConfig | None, str]:
         """The qconfig of one operation and the rule it came from.
 
@@ -152,7 +169,9 @@ class QConfigMapping(PicklableModel):
         for object_type, index in order:
             key = (scope, object_type, index)
             if key in self.module_name_object_type_order_qconfigs:
-                return self.module_name_object_type_order_qconfigs[key], f"module name, type and order {key}"
+                return self.module_name_object_type_order_qconfigs[
+                    key
+                ], f"module name, type and order {key}"
         parts = path.split(".") if path else []
         for length in range(len(parts), 0, -1):
             name = ".".join(parts[:length])

@@ -47,7 +47,8 @@ def engine_unavailable(name: str) -> str | None:
 def accept_quantized_tensors() -> None:
     """Let PyTorch say once, unheard, that tensors of quantized dtype will go; its kernels take no others.
 
-    The warning is given at the first such tensor of a process, so it is met here and not in a user's forward.
+    The warning is given at the first such tensor of a process, so it is met here and not in a
+    user's forward.
     """
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -59,7 +60,9 @@ def native_weight(weight: QuantizedTensor) -> Tensor:
     accept_quantized_tensors()
     values = weight.dequantize()
     if weight.axis is None:
-        return torch.quantize_per_tensor(values, float(weight.scale), int(weight.zero_point), torch.qint8)
+        return torch.quantize_per_tensor(
+            values, float(weight.scale), int(weight.zero_point), torch.qint8
+        )
     return torch.quantize_per_channel(
         values, weight.scale.double(), weight.zero_point.long(), weight.axis, torch.qint8
     )
@@ -71,4 +74,6 @@ def plain_weight(weight: Tensor) -> QuantizedTensor:
         scale, zero_point = torch.tensor([weight.q_scale()]), torch.tensor([weight.q_zero_point()])
         return QuantizedTensor(weight.int_repr(), scale, zero_point.int())
     scales, zero_points = weight.q_per_channel_scales(), weight.q_per_channel_zero_points()
-    return QuantizedTensor(weight.int_repr(), scales.float(), zero_points.int(), weight.q_per_channel_axis())
+    return QuantizedTensor(
+        weight.int_repr(), scales.float(), zero_points.int(), weight.q_per_channel_axis()
+    )

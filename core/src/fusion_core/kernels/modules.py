@@ -9,7 +9,12 @@ import torch
 import torch.nn.functional as F  # noqa: N812  the name everyone knows it by
 from torch import Tensor, nn
 
-from fusion_core.kernels.engine import accept_quantized_tensors, native_weight, plain_weight, quantized_engine
+from fusion_core.kernels.engine import (
+    accept_quantized_tensors,
+    native_weight,
+    plain_weight,
+    quantized_engine,
+)
 from fusion_core.qops import QuantizedTensor
 
 _HIGHEST_CODE = 255
@@ -19,8 +24,8 @@ _HIGHEST_CODE = 255
 class OutputCodes:
     """Scale, zero point, and the codes that an output may have.
 
-    A kernel saturates at 0 and 255 only. Where the range is narrower, for example 0 to 127, the rest must be
-    clamped, or the next kernel is given codes it was not promised.
+    A kernel saturates at 0 and 255 only. Where the range is narrower, for example 0 to 127, the
+    rest must be clamped, or the next kernel is given codes it was not promised.
 
     Attributes:
         scale: Size of one step.
@@ -131,7 +136,9 @@ class PackedModule(KernelModule):
         engine: Engine that the weight is packed for.
     """
 
-    def __init__(self, engine: str, weight: QuantizedTensor, bias: Tensor | None, output: OutputCodes) -> None:
+    def __init__(
+        self, engine: str, weight: QuantizedTensor, bias: Tensor | None, output: OutputCodes
+    ) -> None:
         """Pack ``weight`` (int8 codes) and ``bias`` (float32 of shape [out], or None) for ``engine``."""
         super().__init__(output)
         self.engine = engine
@@ -139,7 +146,9 @@ class PackedModule(KernelModule):
 
     def _pack(self, weight: QuantizedTensor, bias: Tensor | None) -> None:
         with quantized_engine(self.engine):
-            self._packed = self._prepack(native_weight(weight), None if bias is None else bias.detach())
+            self._packed = self._prepack(
+                native_weight(weight), None if bias is None else bias.detach()
+            )
 
     def _prepack(self, weight: Tensor, bias: Tensor | None) -> Any:
         raise NotImplementedError
@@ -175,7 +184,10 @@ class PackedModule(KernelModule):
 
     def __getstate__(self) -> dict[str, Any]:
         """Everything but the packed weight, and that in plain form."""
-        return {**{key: value for key, value in self.__dict__.items() if key != "_packed"}, "plain": self.get_extra_state()}
+        return {
+            **{key: value for key, value in self.__dict__.items() if key != "_packed"},
+            "plain": self.get_extra_state(),
+        }
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         """Restore, and pack the weight for this machine."""
@@ -205,7 +217,13 @@ class PackedLinearToFloat(PackedModule):
     """Linear on quantized input with float output: nothing is rounded behind the 32-bit sums."""
 
     def __init__(
-        self, engine: str, weight: QuantizedTensor, bias: Tensor | None, source: OutputCodes, *, rectified: bool
+        self,
+        engine: str,
+        weight: QuantizedTensor,
+        bias: Tensor | None,
+        source: OutputCodes,
+        *,
+        rectified: bool,
     ) -> None:
         """As :class:`PackedLinear`; ``source`` is what the *input* is, ``rectified`` adds ReLU."""
         object.__setattr__(self, "rectified", rectified)
@@ -233,7 +251,8 @@ class ConvSettings:
         padding: Zeros on both sides.
         dilation: Distance between taps.
         groups: Number of groups of channels.
-        before: Zeros to add first, in the order of ``F.pad``, where the two sides differ; else empty.
+        before: Zeros to add first, in the order of ``F.pad``, where the two sides differ; else
+            empty.
     """
 
     stride: tuple[int, ...]
@@ -280,5 +299,7 @@ class PackedConv(PackedModule):
         """Of ``codes``, ``quint8`` of shape [batch, in, *size]; ``quint8`` of shape [batch, out, *size]."""
         if self.settings.before:
             codes = F.pad(codes, self.settings.before)
-        kernel = getattr(torch.ops.quantized, self._name + ("_relu" if self.output.is_rectified else ""))
+        kernel = getattr(
+            torch.ops.quantized, self._name + ("_relu" if self.output.is_rectified else "")
+        )
         return self.clamped(kernel(codes, self._packed, self.output.scale, self.output.zero_point))

@@ -71,7 +71,9 @@ def native_rules(engine: str, *, float_output: bool = False) -> list[LoweringRul
             name="native copy",
         ),
         LoweringRule(pattern=quantize_per_tensor, lower=_lower_quantize, name="native quantize"),
-        LoweringRule(pattern=dequantize_per_tensor, lower=_lower_dequantize, name="native dequantize"),
+        LoweringRule(
+            pattern=dequantize_per_tensor, lower=_lower_dequantize, name="native dequantize"
+        ),
     ]
 
 
@@ -80,7 +82,9 @@ def _binary_rules(engine: str) -> Iterator[LoweringRule]:
         lower, operation = partial(_lower_binary, name), Operation(name)
         for inner, label in (((ops.relu, operation), f"{name}_relu"), (operation, name)):
             yield LoweringRule(
-                complex_pattern=(quantize_per_tensor, inner, ...), lower=lower, name=f"{engine} {label}"
+                complex_pattern=(quantize_per_tensor, inner, ...),
+                lower=lower,
+                name=f"{engine} {label}",
             )
 
 
@@ -97,7 +101,11 @@ def _codes_of(value: Any) -> Node | None:
     if not isinstance(value, Node) or value.target is not dequantize_per_tensor:
         return None
     source = value.args[0]
-    native = isinstance(source, Node) and source.target is quantize_per_tensor and source.args[5] is torch.uint8
+    native = (
+        isinstance(source, Node)
+        and source.target is quantize_per_tensor
+        and source.args[5] is torch.uint8
+    )
     return source if native else None  # type: ignore[return-value]  # a Node, by native
 
 
@@ -114,7 +122,10 @@ class _Weighted:
     def __call__(self, node_pattern: Any, modules: Modules) -> Replacement | Skip:
         """A packed module on the codes, or why not."""
         quantize, call = node_pattern
-        output, codes = _output(quantize), _codes_of(call.args[0] if call.args else call.kwargs.get("input"))
+        output, codes = (
+            _output(quantize),
+            _codes_of(call.args[0] if call.args else call.kwargs.get("input")),
+        )
         if isinstance(output, Skip):
             return output
         if codes is None:
@@ -122,14 +133,19 @@ class _Weighted:
         module = modules[str(call.target)]
         weighted: Any = module
         if isinstance(module, fused.Activated):
-            weighted, output = module.weighted, output.within(*_activation_bounds(module.activation))
+            weighted, output = (
+                module.weighted,
+                output.within(*_activation_bounds(module.activation)),
+            )
         if not isinstance(weighted, reference.ReferenceModule):
             return Skip("its weight is not quantized")
         if weighted.codes.dtype is not torch.int8:
             return Skip(f"the kernels take int8 weights, not {weighted.codes.dtype}")
         return self._pack(weighted, output, codes)
 
-    def _pack(self, weighted: reference.ReferenceModule, output: OutputCodes, codes: Node) -> Replacement | Skip:
+    def _pack(
+        self, weighted: reference.ReferenceModule, output: OutputCodes, codes: Node
+    ) -> Replacement | Skip:
         arguments = (self.engine, weighted.quantized_weight, weighted.bias, output)
         if isinstance(weighted, reference.Linear):
             return Replacement(PackedLinear(*arguments), (codes,))
@@ -150,7 +166,11 @@ def _lower_linear_to_float(engine: str, call: Node, modules: Modules) -> Replace
     if not isinstance(layer, reference.ReferenceModule) or layer.codes.dtype is not torch.int8:
         return Skip("its weight is not int8")
     packed = PackedLinearToFloat(
-        engine, layer.quantized_weight, layer.bias, source, rectified=isinstance(module, fused.Activated)
+        engine,
+        layer.quantized_weight,
+        layer.bias,
+        source,
+        rectified=isinstance(module, fused.Activated),
     )
     return Replacement(packed, (values,))
 
@@ -165,7 +185,9 @@ def _conv_settings(conv: Any, codes: Node) -> ConvSettings | Skip:
     dims = len(conv.kernel_size)
     shape = getattr(codes.meta.get("tensor_meta"), "shape", None)
     if shape is not None and len(shape) != dims + 2:
-        return Skip(f"the kernel takes inputs of {dims + 2} dimensions with a batch, not of {len(shape)}")
+        return Skip(
+            f"the kernel takes inputs of {dims + 2} dimensions with a batch, not of {len(shape)}"
+        )
     if conv.padding_mode != "zeros":
         return Skip(f"the kernel pads with zeros, not in mode {conv.padding_mode!r}")
     if not isinstance(conv.padding, str):

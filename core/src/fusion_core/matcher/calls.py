@@ -1,8 +1,9 @@
 """Canonical call sites: one form for every spelling of a call.
 
-Arguments given by keyword and by position become one list in signature order, so a pattern sees the same
-call either way. What the list cannot hold, keyword-only arguments such as ``alpha`` or ``dtype``, is kept
-apart: they change what is computed, so a pattern refuses them unless they have their defaults.
+Arguments given by keyword and by position become one list in signature order, so a pattern sees the
+same call either way. What the list cannot hold, keyword-only arguments such as ``alpha`` or
+``dtype``, is kept apart: they change what is computed, so a pattern refuses them unless they have
+their defaults.
 """
 
 from __future__ import annotations
@@ -42,7 +43,9 @@ class Parameters:
     def of(cls, signature: inspect.Signature) -> Parameters:
         """The parameters of ``signature``."""
         kinds = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
-        return cls(signature, tuple(each for each in signature.parameters.values() if each.kind in kinds))
+        return cls(
+            signature, tuple(each for each in signature.parameters.values() if each.kind in kinds)
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,7 +158,9 @@ def _exact_operator(node: Node, module: nn.Module | None) -> Operator | None:
     return None
 
 
-def _bind(node: Node, operator: Operator) -> tuple[tuple[Any, ...], tuple[str, ...], Parameters | None]:
+def _bind(
+    node: Node, operator: Operator
+) -> tuple[tuple[Any, ...], tuple[str, ...], Parameters | None]:
     candidates = signatures(operator.kind, operator.target)
     if not node.kwargs:
         fitting = (each for each in candidates if len(each.positional) >= len(node.args))
@@ -173,7 +178,9 @@ def _bind(node: Node, operator: Operator) -> tuple[tuple[Any, ...], tuple[str, .
     return tuple(node.args), tuple(f"{name}={value!r}" for name, value in node.kwargs.items()), None
 
 
-def _read(bound: inspect.BoundArguments, parameters: Parameters) -> tuple[tuple[Any, ...], tuple[str, ...]]:
+def _read(
+    bound: inspect.BoundArguments, parameters: Parameters
+) -> tuple[tuple[Any, ...], tuple[str, ...]]:
     """Positional arguments up to the last given one, and keyword-only ones that are not the default."""
     given = bound.arguments
     positional = parameters.positional
@@ -208,7 +215,10 @@ def signatures(kind: str, target: Any) -> tuple[Parameters, ...]:
 
 
 def _function_signatures(target: Callable[..., Any]) -> tuple[inspect.Signature, ...]:
-    schemas = get_signature_for_torch_op(target)
+    try:
+        schemas = get_signature_for_torch_op(target)
+    except NameError:  # FX cannot read every schema; it fails for that of dict
+        schemas = None
     if schemas:
         return tuple(schemas)
     try:

@@ -1,8 +1,8 @@
 """Patterns compiled into a discrimination tree: a node meets only the patterns that could match there.
 
-Each pattern is read in preorder as a word of tokens, and words with a common beginning share their path from
-the root. A walk follows the tokens that the graph offers, so its cost depends on the shape of the graph around
-the node and not on the number of patterns.
+Each pattern is read in preorder as a word of tokens, and words with a common beginning share their
+path from the root. A walk follows the tokens that the graph offers, so its cost depends on the
+shape of the graph around the node and not on the number of patterns.
 """
 
 from __future__ import annotations

@@ -13,16 +13,19 @@ from fusion_core.patterns import AnyOf, LiteralValue, MatchAllNode, Op, Pattern
 Entry = TypeVar("Entry")
 
 
-def match_at(pattern: Pattern, node: Node, calls: CallGraph, entry: Entry) -> Match[Entry] | NoMatch:
+def match_at(
+    pattern: Pattern, node: Node, calls: CallGraph, entry: Entry
+) -> Match[Entry] | NoMatch:
     """Try ``pattern`` with its outermost operator at ``node``.
 
     * An operator is the call's exact spelling, or the operation that spelling stands for.
     * Inner nodes have exactly one user; the anchor may have any number.
-    * Arguments the pattern names must match; the others must have their defaults. A bare operator, and a tuple
-      that ends in ``...``, leave the other positional arguments free.
-    * A node stands in one place of the pattern only; neither a wildcard nor an argument left free ever is a node
-      of the match itself.
-    * Of alternatives, the first that matches in its place is taken, whatever its neighbours then do.
+    * Arguments the pattern names must match; the others must have their defaults. A bare operator,
+      and a tuple that ends in ``...``, leave the other positional arguments free.
+    * A node stands in one place of the pattern only; neither a wildcard nor an argument left free
+      ever is a node of the match itself.
+    * Of alternatives, the first that matches in its place is taken, whatever its neighbours then
+      do.
 
     Args:
         pattern: The canonical pattern.
@@ -40,7 +43,9 @@ def match_at(pattern: Pattern, node: Node, calls: CallGraph, entry: Entry) -> Ma
     caught = next((each for each in attempt.claimed if each in attempt.unclaimed), None)
     if caught is not None:
         return NoMatch(
-            "{} stands for an operator and is an operand left free at once", (caught,), len(attempt.claimed)
+            "{} stands for an operator and is an operand left free at once",
+            (caught,),
+            len(attempt.claimed),
         )
     return Match(entry, node, tuple(attempt.claimed), found)
 
@@ -66,7 +71,11 @@ class _Attempt:
         if isinstance(value, Node):
             self.unclaimed.add(value)
             return value
-        return value if pattern.literals else self._no("the wildcard stands for a value of the graph, not {!r}", value)
+        return (
+            value
+            if pattern.literals
+            else self._no("the wildcard stands for a value of the graph, not {!r}", value)
+        )
 
     def _any_of(self, pattern: AnyOf, value: Any, *, inner: bool) -> NodePattern | NoMatch:
         nearest: NoMatch | None = None
@@ -96,18 +105,26 @@ class _Attempt:
     def _refusal(self, site: CallSite, *, inner: bool) -> NoMatch | None:
         node = site.node
         if inner and len(node.users) != 1:
-            return self._no("{} is also used by {}", node, ", ".join(map(str, list(node.users)[1:])))
+            return self._no(
+                "{} is also used by {}", node, ", ".join(map(str, list(node.users)[1:]))
+            )
         if node in self.claimed:
             return self._no("{} stands in two places", node)
         if site.obstacle is not None:
             return self._no("{}", site.obstacle)
         if site.modifiers:
-            return self._no("{} has {}, which no place of the pattern names", node, site.modifiers[0])
+            return self._no(
+                "{} has {}, which no place of the pattern names", node, site.modifiers[0]
+            )
         return None
 
-    def _inputs(self, pattern: Op, inputs: tuple[Pattern, ...], site: CallSite) -> NodePattern | NoMatch:
+    def _inputs(
+        self, pattern: Op, inputs: tuple[Pattern, ...], site: CallSite
+    ) -> NodePattern | NoMatch:
         if len(site.arguments) < len(inputs):
-            return self._no("{} has {} arguments, not {}", site.node, len(site.arguments), len(inputs))
+            return self._no(
+                "{} has {} arguments, not {}", site.node, len(site.arguments), len(inputs)
+            )
         surplus = None if pattern.open else site.surplus(len(inputs))
         if surplus is not None:
             return self._no("{} has {}, which no place of the pattern names", site.node, surplus)

@@ -22,7 +22,8 @@ class Scan(Generic[Entry]):
 
     Attributes:
         matches: In reverse order of execution; no node stands in two of them.
-        refusals: For each node, the patterns that could have been anchored there and why they were not.
+        refusals: For each node, the patterns that could have been anchored there and why they were
+            not.
         visited: How many nodes were visited.
         tried: How many patterns were tried on them.
     """
@@ -71,7 +72,9 @@ def scan(
     return result
 
 
-def nearest_miss(node: Node, calls: CallGraph, index: PatternIndex[Entry]) -> tuple[Entry, NoMatch] | None:
+def nearest_miss(
+    node: Node, calls: CallGraph, index: PatternIndex[Entry]
+) -> tuple[Entry, NoMatch] | None:
     """Of the patterns that end in the call of ``node`` and do not match, the one that came furthest."""
     best: tuple[Entry, NoMatch] | None = None
     for pattern, entry in index.anchored(node, calls):

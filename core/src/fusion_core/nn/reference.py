@@ -14,8 +14,9 @@ from fusion_core.qops import QuantizedTensor
 class ReferenceModule(nn.Module):
     """A weighted float module whose weight is quantized.
 
-    The forward is that of the float module, on the dequantized weight; padding modes, groups and all other
-    settings are therefore the float module's own. The codes are stored, the float weight is not.
+    The forward is that of the float module, on the dequantized weight; padding modes, groups and
+    all other settings are therefore the float module's own. The codes are stored, the float weight
+    is not.
 
     Attributes:
         float_module: The module whose forward runs; its weight is empty.

@@ -1,13 +1,15 @@
 """Choosing integer codes for a weight by what the layer is given, not weight by weight.
 
-Rounding each weight to the nearest code minimises the error of the weights. What matters is the error of the
-layer's output, ``(W - Q) x`` over the inputs ``x`` that occur. Codes are chosen one column at a time, and the
-error of each is carried over to the columns still open, weighted by how the inputs move together (Frantar et
-al. 2022, "GPTQ", section 3; the update is that of Hassibi and Stork 1993, "Optimal Brain Surgeon").
+Rounding each weight to the nearest code minimises the error of the weights. What matters is the
+error of the layer's output, ``(W - Q) x`` over the inputs ``x`` that occur. Codes are chosen one
+column at a time, and the error of each is carried over to the columns still open, weighted by how
+the inputs move together (Frantar et al. 2022, "GPTQ", section 3; the update is that of Hassibi and
+Stork 1993, "Optimal Brain Surgeon").
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from typing import Any
 
@@ -18,8 +20,10 @@ from torch import Tensor, nn
 MAX_POSITIONS = 32768
 """How many positions of the inputs second moments are taken over at the most."""
 
+_POSITIONS_PER_COLUMN = 8
+
 _DAMPING = 0.01
-_BLOCK = 64
+_BLOCK = 128
 
 
 def round_with_feedback(
@@ -28,45 +32,56 @@ def round_with_feedback(
     """Integer codes of a weight that minimise the squared error of the output.
 
     Args:
-        weight: Float tensor of shape [groups, rows, columns]: per group, one row per output channel.
+        weight: Float tensor of shape [groups, rows, columns]: per group, one row per output
+            channel.
         scale: Float tensor of shape [groups, rows, 1].
         moments: Second moments of the inputs about their mean, shape [groups, columns, columns].
         quant_min: Smallest code.
         quant_max: Largest code.
 
     Returns:
-        Codes in the shape of ``weight``, as float64.
+        Codes in the shape of ``weight``, as float32.
     """
-    work, scale = weight.double(), scale.double()
     order = torch.argsort(moments.diagonal(dim1=1, dim2=2), dim=1, descending=True)
-    rows = order.unsqueeze(1).expand(-1, work.shape[1], -1)
-    work = torch.gather(work, 2, rows)
-    upper = _inverse_factor(moments.double(), order)
+    # Columns of the weight lie side by side in memory here: [groups, columns, rows].
+    places = order.unsqueeze(2).expand(-1, -1, weight.shape[1])
+    work = torch.gather(weight.float().transpose(1, 2), 1, places)
+    step = scale.float().transpose(1, 2)
+    upper = _inverse_factor(moments.double(), order).float()
     codes = torch.empty_like(work)
-    columns = work.shape[2]
-    for start in range(0, columns, _BLOCK):
-        stop = min(start + _BLOCK, columns)
-        errors = torch.empty_like(work[:, :, start:stop])
-        for column in range(start, stop):
-            value = work[:, :, column : column + 1]
-            code = torch.round(value / scale).clamp(quant_min, quant_max)
-            codes[:, :, column : column + 1] = code
-            error = (value - code * scale) / upper[:, column, column].view(-1, 1, 1)
-            work[:, :, column + 1 : stop] -= error * upper[:, column : column + 1, column + 1 : stop]
-            errors[:, :, column - start : column - start + 1] = error
-        work[:, :, stop:] -= errors @ upper[:, start:stop, stop:]
-    return torch.empty_like(codes).scatter_(2, rows, codes)
+    for start in range(0, work.shape[1], _BLOCK):
+        stop = min(start + _BLOCK, work.shape[1])
+        block, factor = work[:, start:stop], upper[:, start:stop, start:stop]
+        errors = torch.empty_like(block)
+        for column in range(stop - start):
+            value = block[:, column : column + 1]
+            code = torch.round(value / step).clamp_(quant_min, quant_max)
+            codes[:, start + column : start + column + 1] = code
+            error = (value - code * step) / factor[:, column, column].view(-1, 1, 1)
+            block[:, column + 1 :].baddbmm_(
+                factor[:, column, column + 1 :].unsqueeze(2), error, alpha=-1.0
+            )
+            errors[:, column : column + 1] = error
+        work[:, stop:].baddbmm_(upper[:, start:stop, stop:].transpose(1, 2), errors, alpha=-1.0)
+    return torch.empty_like(codes).scatter_(1, places, codes).transpose(1, 2)
 
 
 def _inverse_factor(moments: Tensor, order: Tensor) -> Tensor:
-    """Upper Cholesky factor of the inverse of the damped moments, columns in ``order``."""
+    """Upper factor ``U`` with ``U^T U`` the inverse of the damped moments, columns in ``order``.
+
+    Read backwards, the moments are ``L L^T``; forwards that is ``R R^T`` with ``R`` upper, and
+    ``U`` is ``R``'s inverse.
+    """
     size = moments.shape[1]
     by_row = torch.gather(moments, 1, order.unsqueeze(2).expand(-1, -1, size))
     ordered = torch.gather(by_row, 2, order.unsqueeze(1).expand(-1, size, -1))
     mean = ordered.diagonal(dim1=1, dim2=2).mean(dim=1).clamp(min=1e-12)
-    damped = ordered + _DAMPING * mean.view(-1, 1, 1) * torch.eye(size, dtype=ordered.dtype)
-    inverse = torch.cholesky_inverse(torch.linalg.cholesky(damped))
-    factor: Tensor = torch.linalg.cholesky(inverse, upper=True)
+    identity = torch.eye(size, dtype=ordered.dtype)
+    damped = ordered + _DAMPING * mean.view(-1, 1, 1) * identity
+    backwards = torch.linalg.cholesky(damped.flip(1, 2)).flip(1, 2)
+    factor: Tensor = torch.linalg.solve_triangular(
+        backwards, identity.expand_as(damped), upper=True
+    )
     return factor
 
 
@@ -75,13 +90,16 @@ class InputMoments:
 
     Attributes:
         groups: Groups of the layer.
-        columns: Length of one row of its weight.
     """
 
     def __init__(self, layer: Any) -> None:
         """Of ``layer``, a convolution in 1 to 3 dimensions or a linear layer."""
         self._layer = layer
         self.groups = int(getattr(layer, "groups", 1))
+        taps = math.prod(getattr(layer, "kernel_size", (1,)))
+        self._columns = (
+            taps * getattr(layer, "in_channels", getattr(layer, "in_features", 0)) // self.groups
+        )
 
     def of(self, inputs: Iterable[Tensor]) -> Tensor:
         """Moments about the mean, shape [groups, columns, columns], float64.
@@ -89,26 +107,31 @@ class InputMoments:
         The mean is left out because the bias takes it.
 
         Args:
-            inputs: Tensors of shape [batch, in, *size] for a convolution, [..., in] for a linear layer.
+            inputs: Tensors of shape [batch, in, *size] for a convolution, [..., in] for a linear
+                layer.
         """
         batches = list(inputs)
-        limit = max(MAX_POSITIONS // max(len(batches), 1), 1)
-        total: Tensor | float = 0.0
-        mean: Tensor | float = 0.0
-        count = 0
-        for batch in batches:
-            rows = self._rows(batch, limit).double()
-            total = total + rows.transpose(1, 2) @ rows
-            mean = mean + rows.sum(dim=1, keepdim=True)
-            count += rows.shape[1]
-        mean = mean / count
-        return total / count - mean.transpose(1, 2) @ mean  # type: ignore[union-attr]  # tensors after a batch
+        wanted = min(MAX_POSITIONS, max(_POSITIONS_PER_COLUMN * self._columns, MAX_POSITIONS // 4))
+        limit = max(wanted // max(len(batches), 1), 1)
+        parts = [self._rows(batch, limit).float() for batch in batches]
+        count = sum(part.shape[1] for part in parts)
+        mean = (
+            torch.stack([part.sum(dim=1, keepdim=True, dtype=torch.float64) for part in parts]).sum(
+                0
+            )
+            / count
+        )
+        # Differences from the mean are taken before multiplying: float32 is exact enough for them.
+        centred = [part - mean.float() for part in parts]
+        return (
+            torch.stack([(part.transpose(1, 2) @ part).double() for part in centred]).sum(0) / count
+        )
 
     def _rows(self, x: Tensor, limit: int) -> Tensor:
         """What one row of the weight meets at each position: shape [groups, positions, columns]."""
         if isinstance(self._layer, nn.Linear):
             rows = x.reshape(-1, x.shape[-1])
-            return rows[:: _step(len(rows), limit)].unsqueeze(0)
+            return rows[:: odd_step(len(rows), limit)].unsqueeze(0)
         return _patches(x, self._layer, limit)
 
 
@@ -117,7 +140,8 @@ def _patches(x: Tensor, conv: Any, limit: int) -> Tensor:
     windows = F.pad(x, _padding(conv), mode=_PAD_MODES[conv.padding_mode])
     for dim, (size, step, gap) in enumerate(zip(kernel, stride, dilation, strict=True), start=2):
         windows = windows.unfold(dim, gap * (size - 1) + 1, step)
-    # Every window is now a trailing dimension of full span; dilation keeps each gap-th of its elements.
+    # Every window is now a trailing dimension of full span; dilation keeps each gap-th of its
+    # elements.
     taps = [slice(None)] * (2 + len(kernel)) + [slice(None, None, gap) for gap in dilation]
     windows = windows[tuple(taps)]
     batch, channels, *rest = windows.shape
@@ -130,7 +154,7 @@ def _patches(x: Tensor, conv: Any, limit: int) -> Tensor:
     count = batch
     for place in places:
         count *= place
-    step = _step(count, limit)
+    step = odd_step(count, limit)
     rows = by_group.permute(1, 0, *place_dims, 2, *tap_dims)
     if step > 1:
         return _every(rows, step, 1 + dims)
@@ -145,13 +169,18 @@ def _every(rows: Tensor, step: int, leading: int) -> Tensor:
     return rows[(slice(None), *index)].reshape(rows.shape[0], len(flat), -1)
 
 
-def _step(count: int, limit: int) -> int:
+def odd_step(count: int, limit: int) -> int:
     """An odd stride that leaves at most ``limit`` of ``count``; odd, so that it does not walk one column."""
     step = -(-count // limit)
     return step if step == 1 or step % 2 else step + 1
 
 
-_PAD_MODES = {"zeros": "constant", "reflect": "reflect", "replicate": "replicate", "circular": "circular"}
+_PAD_MODES = {
+    "zeros": "constant",
+    "reflect": "reflect",
+    "replicate": "replicate",
+    "circular": "circular",
+}
 
 
 def _padding(conv: Any) -> list[int]:

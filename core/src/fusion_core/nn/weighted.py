@@ -19,15 +19,16 @@ class _HasReference(Protocol):
 def weighted_part(module: nn.Module, config: _HasReference) -> tuple[str, Any] | None:
     """Where in ``module`` the weight sits and the type of its reference form.
 
-    A module is its own weighted part where its exact type has a reference form; otherwise its first child is,
-    as in fused modules, which hold the weighted module first.
+    A module is its own weighted part where its exact type has a reference form; otherwise its first
+    child is, as in fused modules, which hold the weighted module first.
 
     Args:
         module: A module of the fused graph.
         config: May name a reference form of its own for a type.
 
     Returns:
-        The child's name (empty for the module itself) and the reference type, or None without a weight.
+        The child's name (empty for the module itself) and the reference type, or None without a
+        weight.
     """
     known: Mapping[type[nn.Module], Any] = REFERENCE_OF
     if config.root_module is not None and config.reference_quantized_module is not None:

@@ -33,6 +33,9 @@ def _clamp(bound: dict[str, Any]) -> nn.Module | None:
 
 
 def _hardtanh(low: Any, high: Any) -> nn.Module | None:
-    if any(isinstance(each, bool) or not isinstance(each, (int, float)) for each in (low, high)) or low >= high:
+    if (
+        any(isinstance(each, bool) or not isinstance(each, (int, float)) for each in (low, high))
+        or low >= high
+    ):
         return None
     return nn.Hardtanh(float(low), float(high))

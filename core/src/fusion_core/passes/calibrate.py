@@ -29,9 +29,10 @@ def calibrate(
     """Run ``data`` through a prepared model.
 
     Args:
-        model: What :func:`prepare` returned. Its observers are updated in place; calling again adds to them.
-        data: Inputs, one batch each: a tensor, a tuple or list of positional arguments, or a dict of keyword
-            arguments.
+        model: What :func:`prepare` returned. Its observers are updated in place; calling again adds
+            to them.
+        data: Inputs, one batch each: a tensor, a tuple or list of positional arguments, or a dict
+            of keyword arguments.
         has_labels: Each item is a pair of inputs and labels; the labels are ignored.
         limit: Use at most so many batches.
         progress: Show a progress bar on standard error; default where that is a terminal.
@@ -40,8 +41,8 @@ def calibrate(
         ``model`` itself.
 
     Raises:
-        CalibrationError: There were no data, an item is no input of the model, or some observers saw nothing;
-            names the modules those belong to.
+        CalibrationError: There were no data, an item is no input of the model, or some observers
+            saw nothing; names the modules those belong to.
         NonFiniteActivationError: NaN or infinity was met; says where.
         ModelStateError: ``model`` has not been prepared.
     """
@@ -58,7 +59,9 @@ def calibrate(
         raise CalibrationError(msg)
     missed = [_label(observers[path], path) for path in reach.missed()]
     if missed:
-        listed = "; ".join(missed[:5]) + (f"; and {len(missed) - 5} more" if len(missed) > 5 else "")
+        listed = "; ".join(missed[:5]) + (
+            f"; and {len(missed) - 5} more" if len(missed) > 5 else ""
+        )
         msg = f"calibration never reached: {listed}. Calibrate with data that run these parts, or exclude them"
         raise CalibrationError(msg)
     record.stage = Stage.CALIBRATED
@@ -118,7 +121,9 @@ class _Reach:
         ]
 
 
-def shown(items: Iterable[Any], what: str, total: int | None, *, progress: bool | None) -> Iterable[Any]:
+def shown(
+    items: Iterable[Any], what: str, total: int | None, *, progress: bool | None
+) -> Iterable[Any]:
     """``items`` with a progress bar on standard error, where ``progress`` says so or it is a terminal."""
     show = sys.stderr.isatty() if progress is None else progress
     return track(items, what, total=total, console=Console(stderr=True), disable=not show)

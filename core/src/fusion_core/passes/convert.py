@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-
 from typing import Any
 
 import torch
@@ -13,7 +12,12 @@ from fusion_core.errors import CalibrationError
 from fusion_core.ledger import Status
 from fusion_core.passes.edit import copy_model, copy_module, finish
 from fusion_core.passes.record import PassRecord, Stage, WeightPlan, advance, record_of
-from fusion_core.qops import QuantizedTensor, dequantize_per_tensor, quantize_per_tensor, storage_dtype
+from fusion_core.qops import (
+    QuantizedTensor,
+    dequantize_per_tensor,
+    quantize_per_tensor,
+    storage_dtype,
+)
 
 
 def convert(model: GraphModule) -> GraphModule:
@@ -28,7 +32,8 @@ def convert(model: GraphModule) -> GraphModule:
         A new GraphModule, the reference model.
 
     Raises:
-        CalibrationError: The model was not calibrated, or some observer gives no finite parameters; names it.
+        CalibrationError: The model was not calibrated, or some observer gives no finite parameters;
+            names it.
         ModelStateError: ``model`` has not been prepared.
     """
     record = record_of(model, Stage.PREPARED, "convert")
@@ -57,7 +62,9 @@ def _check_calibrated(model: GraphModule, record: PassRecord) -> None:
         if not getattr(observer, "observed", True):
             unseen.append(str(getattr(observer, "label", "") or path))
     if unseen:
-        listed = "; ".join(unseen[:5]) + (f"; and {len(unseen) - 5} more" if len(unseen) > 5 else "")
+        listed = "; ".join(unseen[:5]) + (
+            f"; and {len(unseen) - 5} more" if len(unseen) > 5 else ""
+        )
         msg = f"the model has not been calibrated at {listed}; run calibrate(model, data) before convert"
         raise CalibrationError(msg)
 
@@ -72,7 +79,11 @@ def quantize_weight(weight: Tensor, plan: WeightPlan) -> QuantizedTensor:
     observer: Any = plan.observer()
     observer(weight.detach())
     scale, zero_point = observer.calculate_qparams()
-    axis = getattr(observer, "ch_axis", None) if scale.numel() > 1 or _is_per_channel(observer) else None
+    axis = (
+        getattr(observer, "ch_axis", None)
+        if scale.numel() > 1 or _is_per_channel(observer)
+        else None
+    )
     return QuantizedTensor.from_float(
         weight,
         scale.float(),

@@ -54,7 +54,11 @@ def allows_float_output(configs: Iterable[DTypeConfig], qconfig: QConfig) -> boo
 def _problem(config: DTypeConfig, qconfig: QConfig, *, weighted: bool) -> str | None:
     dynamic = quantized_type(qconfig.input_observer).is_dynamic
     if dynamic != config.is_dynamic:
-        return "the qconfig is dynamic, the backend's kernel is not" if dynamic else "the backend's kernel is dynamic"
+        return (
+            "the qconfig is dynamic, the backend's kernel is not"
+            if dynamic
+            else "the backend's kernel is dynamic"
+        )
     checks: list[tuple[str, DTypeWithConstraints, ObserverFactory]] = [
         ("input", config.constraints("input"), qconfig.input_observer),
         ("output", config.constraints("output"), qconfig.output_observer),
@@ -70,7 +74,9 @@ def _problem(config: DTypeConfig, qconfig: QConfig, *, weighted: bool) -> str | 
 
 def unsatisfied(wanted: DTypeWithConstraints, have: QuantizedType) -> str | None:
     """Why ``have`` is not what ``wanted`` allows, or None where it is."""
-    if wanted.dtype is not None and _SAME.get(wanted.dtype, wanted.dtype) != _SAME.get(have.dtype, have.dtype):
+    if wanted.dtype is not None and _SAME.get(wanted.dtype, wanted.dtype) != _SAME.get(
+        have.dtype, have.dtype
+    ):
         return f"must be {wanted.dtype}, the qconfig gives {have.dtype}"
     return _range_problem(wanted, have) or _scale_problem(wanted, have)
 
@@ -80,7 +86,9 @@ def _range_problem(wanted: DTypeWithConstraints, have: QuantizedType) -> str | N
     if low is None and high is None:
         return None
     if have.quant_min is None or have.quant_max is None:
-        return f"must have codes in [{low}, {high}], the qconfig's observer says nothing of its range"
+        return (
+            f"must have codes in [{low}, {high}], the qconfig's observer says nothing of its range"
+        )
     if (low is not None and have.quant_min < low) or (high is not None and have.quant_max > high):
         return f"must have codes in [{low}, {high}], the qconfig gives [{have.quant_min}, {have.quant_max}]"
     return None
@@ -97,5 +105,7 @@ def _scale_problem(wanted: DTypeWithConstraints, have: QuantizedType) -> str | N
         return f"must have the fixed scale and zero point {exact}, the qconfig measures them"
     for need, given in zip(exact, have.fixed, strict=True):
         if need is not None and need != given:
-            return f"must have the fixed scale and zero point {exact}, the qconfig gives {have.fixed}"
+            return (
+                f"must have the fixed scale and zero point {exact}, the qconfig gives {have.fixed}"
+            )
     return None

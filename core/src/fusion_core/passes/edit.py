@@ -71,7 +71,11 @@ def replace_argument(user: Node, old: Node, new: Node) -> None:
 
 
 def insert_call(
-    model: GraphModule, before: Node, target: str | Callable[..., Any], args: tuple[Any, ...], **kwargs: Any
+    model: GraphModule,
+    before: Node,
+    target: str | Callable[..., Any],
+    args: tuple[Any, ...],
+    **kwargs: Any,
 ) -> Node:
     """Call a module, named by its path, or a function, just before ``before``."""
     with model.graph.inserting_before(before):

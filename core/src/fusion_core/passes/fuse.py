@@ -15,7 +15,15 @@ from fusion_core.matcher import CallGraph, Match, NoMatch, scan
 from fusion_core.passes.activations import activation_module
 from fusion_core.passes.edit import copy_model, erase, finish
 from fusion_core.passes.indices import fusion_index
-from fusion_core.passes.record import MEMBERS, META_KEY, Stage, advance, member_names, members, record_of
+from fusion_core.passes.record import (
+    MEMBERS,
+    META_KEY,
+    Stage,
+    advance,
+    member_names,
+    members,
+    record_of,
+)
 from fusion_core.passes.roots import blame, call_plugin, extra_inputs, fuser_arguments, root_node
 from fusion_core.patterns import MatchAllNode, render
 from fusion_core.registry import Backend, PatternEntry, get_backend
@@ -24,7 +32,8 @@ from fusion_core.registry import Backend, PatternEntry, get_backend
 def fuse(model: GraphModule, backend: str | Backend, *, qat: bool = False) -> GraphModule:
     """Fuse what ``backend`` can fuse.
 
-    A fuser method that returns a :class:`Skip` leaves its match to the next pattern; the ledger keeps the reason.
+    A fuser method that returns a :class:`Skip` leaves its match to the next pattern; the ledger
+    keeps the reason.
 
     Args:
         model: What :func:`trace` returned. It is not changed.

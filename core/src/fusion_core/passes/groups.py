@@ -49,7 +49,9 @@ class Group:
     gives_float: bool = False
 
 
-def find_groups(model: GraphModule, backend: Backend, mapping: QConfigMapping, ledger: Ledger) -> list[Group]:
+def find_groups(
+    model: GraphModule, backend: Backend, mapping: QConfigMapping, ledger: Ledger
+) -> list[Group]:
     """The groups of ``model`` in execution order; the ledger is told why everything else stays in float.
 
     Args:
@@ -80,7 +82,9 @@ def find_groups(model: GraphModule, backend: Backend, mapping: QConfigMapping, l
             _refuse(ledger, (node,), _unmatched(node, calls, backend))
             missed = nearest_miss(node, calls, index)
             for line in ledger.of(member_names(node)) if missed else ():
-                line.near_miss = line.near_miss or f"{render(missed[0].pattern)}: {missed[1].reason}"
+                line.near_miss = (
+                    line.near_miss or f"{render(missed[0].pattern)}: {missed[1].reason}"
+                )
     read_quantized = {value for group in groups for value in group.inputs}
     for group in groups:
         group.gives_float = (
@@ -112,11 +116,15 @@ def _decide(
     part = None if module is None else weighted_part(module, config)
     weighted = part is not None or bool(weights)
     chosen, problem = choose_dtype_config(config.dtype_configs, qconfig, weighted=weighted)
-    observation = config.num_tensor_args_to_observation_type.get(len(inputs), config.observation_type)
+    observation = config.num_tensor_args_to_observation_type.get(
+        len(inputs), config.observation_type
+    )
     if chosen is None and observation in {SEPARATE, SHARED}:
         return Skip(problem)
     if observation is SHARED and not any(each in quantized for each in inputs):
-        return Skip("none of its inputs is quantized, and quantizing for it alone would gain nothing")
+        return Skip(
+            "none of its inputs is quantized, and quantizing for it alone would gain nothing"
+        )
     plan = None if part is None else WeightPlan(qconfig.weight, *part)
     return Group(match, root, qconfig, observation, inputs, weights, plan)
 
@@ -133,7 +141,9 @@ def _resolve(match: Match[PatternEntry], mapping: QConfigMapping) -> tuple[QConf
     return excluded or resolved[0]
 
 
-def _functional_weights(match: Match[PatternEntry], root: Node, calls: CallGraph) -> tuple[Node, ...]:
+def _functional_weights(
+    match: Match[PatternEntry], root: Node, calls: CallGraph
+) -> tuple[Node, ...]:
     index = match.entry.config.input_type_to_index.get("weight")
     site = calls.site(root)
     if index is None or site is None or root.op != "call_function" or index >= len(site.arguments):
@@ -148,7 +158,11 @@ def _tensor_inputs(match: Match[PatternEntry], calls: CallGraph) -> Iterator[Nod
     for node in match.nodes:
         site = calls.site(node)
         for index in match.entry.config.input_type_to_index.values():
-            if site is not None and index < len(site.arguments) and isinstance(site.arguments[index], Node):
+            if (
+                site is not None
+                and index < len(site.arguments)
+                and isinstance(site.arguments[index], Node)
+            ):
                 excluded.add(site.arguments[index])
     seen: dict[Node, None] = {}
     for node in reversed(match.nodes):

@@ -12,7 +12,9 @@ from fusion_core.registry import Backend, LoweringEntry, PatternEntry
 @lru_cache(maxsize=32)
 def fusion_index(backend: Backend) -> PatternIndex[PatternEntry]:
     """Patterns that have a fuser method."""
-    return PatternIndex((each.pattern, each) for each in backend.entries if each.config.fuser_method is not None)
+    return PatternIndex(
+        (each.pattern, each) for each in backend.entries if each.config.fuser_method is not None
+    )
 
 
 @lru_cache(maxsize=32)

@@ -1,7 +1,8 @@
 """lift: weighted functional calls on the model's own parameters become modules, and meet module patterns.
 
-FX inlines user modules, so a subclass of ``nn.Conv2d`` with a forward of its own appears as a functional call on
-two attribute reads. Where nothing else reads those attributes, the call and they are a module.
+FX inlines user modules, so a subclass of ``nn.Conv2d`` with a forward of its own appears as a
+functional call on two attribute reads. Where nothing else reads those attributes, the call and they
+are a module.
 """
 
 from __future__ import annotations
@@ -40,8 +41,8 @@ _BATCH_NORM_BY_RANK = {2: nn.BatchNorm1d, 3: nn.BatchNorm1d, 4: nn.BatchNorm2d, 
 def lift(model: GraphModule, spelled: Collection[Any]) -> None:
     """Turn weighted functional calls into module calls.
 
-    Convolutions, linear layers and batch norm are lifted when each of their tensors is a parameter or buffer
-    of the model with one reader.
+    Convolutions, linear layers and batch norm are lifted when each of their tensors is a parameter
+    or buffer of the model with one reader.
 
     Args:
         model: A simplified graph; changed in place.
@@ -58,7 +59,11 @@ def lift(model: GraphModule, spelled: Collection[Any]) -> None:
         if build is None or site is None:
             continue
         bound = site.bound()
-        tensors = {name: _own_tensor(value, model, readers) for name, value in bound.items() if name in _TENSORS}
+        tensors = {
+            name: _own_tensor(value, model, readers)
+            for name, value in bound.items()
+            if name in _TENSORS
+        }
         if any(value is None and bound[name] is not None for name, value in tensors.items()):
             continue
         module = build(node, bound, tensors)
@@ -105,7 +110,9 @@ def _own_tensor(value: Any, model: GraphModule, readers: Counter[int]) -> Tensor
     return tensor if isinstance(tensor, Tensor) and readers[id(tensor)] == 1 else None
 
 
-def _convolution(node: Node, bound: Mapping[str, Any], tensors: Mapping[str, Tensor | None]) -> nn.Module | None:
+def _convolution(
+    node: Node, bound: Mapping[str, Any], tensors: Mapping[str, Tensor | None]
+) -> nn.Module | None:
     weight, bias = tensors.get("weight"), tensors.get("bias")
     settings = {name: bound.get(name, default) for name, default in _CONVOLUTION_DEFAULTS.items()}
     if weight is None or any(_has_node(value) for value in settings.values()):
@@ -128,7 +135,9 @@ def _convolution(node: Node, bound: Mapping[str, Any], tensors: Mapping[str, Ten
 _CONVOLUTION_DEFAULTS = {"stride": 1, "padding": 0, "dilation": 1, "groups": 1}
 
 
-def _linear(_node: Node, _bound: Mapping[str, Any], tensors: Mapping[str, Tensor | None]) -> nn.Module | None:
+def _linear(
+    _node: Node, _bound: Mapping[str, Any], tensors: Mapping[str, Tensor | None]
+) -> nn.Module | None:
     weight, bias = tensors.get("weight"), tensors.get("bias")
     if weight is None or weight.dim() != 2:
         return None
@@ -137,12 +146,20 @@ def _linear(_node: Node, _bound: Mapping[str, Any], tensors: Mapping[str, Tensor
     return _with_tensors(module, weight=weight, bias=bias)
 
 
-def _batch_norm(node: Node, bound: Mapping[str, Any], tensors: Mapping[str, Tensor | None]) -> nn.Module | None:
+def _batch_norm(
+    node: Node, bound: Mapping[str, Any], tensors: Mapping[str, Tensor | None]
+) -> nn.Module | None:
     mean, variance = tensors.get("running_mean"), tensors.get("running_var")
     weight, bias = tensors.get("weight"), tensors.get("bias")
     kind: Any = _BATCH_NORM_BY_RANK.get(len(shape_of(node) or ()))
     training = bound.get("training", False)
-    if mean is None or variance is None or kind is None or training is not False or (weight is None) != (bias is None):
+    if (
+        mean is None
+        or variance is None
+        or kind is None
+        or training is not False
+        or (weight is None) != (bias is None)
+    ):
         return None
     with torch.device("meta"):
         module: nn.Module = kind(len(mean), eps=bound.get("eps", 1e-5), affine=weight is not None)
@@ -156,15 +173,25 @@ def _batch_norm(node: Node, bound: Mapping[str, Any], tensors: Mapping[str, Tens
 def _with_tensors(module: nn.Module, **tensors: Tensor | None) -> nn.Module:
     for name, tensor in tensors.items():
         if tensor is not None:
-            parameter = tensor if isinstance(tensor, nn.Parameter) else nn.Parameter(tensor, requires_grad=False)
+            parameter = (
+                tensor
+                if isinstance(tensor, nn.Parameter)
+                else nn.Parameter(tensor, requires_grad=False)
+            )
             module.register_parameter(name, parameter)
     return module.eval()
 
 
-def _install(model: GraphModule, node: Node, module: nn.Module, bound: Mapping[str, Any], names: Names) -> None:
-    sources = [value for name, value in bound.items() if name in _TENSORS and isinstance(value, Node)]
+def _install(
+    model: GraphModule, node: Node, module: nn.Module, bound: Mapping[str, Any], names: Names
+) -> None:
+    sources = [
+        value for name, value in bound.items() if name in _TENSORS and isinstance(value, Node)
+    ]
     scope = str(sources[0].target).rpartition(".")[0]
-    path = names.fresh(f"{scope}.{type(module).__name__.lower()}" if scope else type(module).__name__.lower())
+    path = names.fresh(
+        f"{scope}.{type(module).__name__.lower()}" if scope else type(module).__name__.lower()
+    )
     model.add_submodule(path, module)
     with model.graph.inserting_before(node):
         call = model.graph.call_module(path, (bound["input"],))
@@ -185,4 +212,6 @@ def _per_dimension(value: Any, dims: int) -> Any:
 
 
 def _has_node(value: Any) -> bool:
-    return isinstance(value, Node) or (isinstance(value, (tuple, list)) and any(map(_has_node, value)))
+    return isinstance(value, Node) or (
+        isinstance(value, (tuple, list)) and any(map(_has_node, value))
+    )

@@ -27,8 +27,8 @@ def lower(model: GraphModule, backend: str | Backend | None = None) -> GraphModu
         backend: Name of the backend, or the backend; default the one the model was prepared for.
 
     Returns:
-        A new GraphModule. Operations that no rule took still run as in the reference model, and the ledger
-        names them.
+        A new GraphModule. Operations that no rule took still run as in the reference model, and the
+        ledger names them.
 
     Raises:
         LoweringError: A rule failed, or returned what it must not.
@@ -38,11 +38,16 @@ def lower(model: GraphModule, backend: str | Backend | None = None) -> GraphModu
     chosen = get_backend(record.backend if backend is None else backend)
     lowered = copy_model(model)
     mine = advance(lowered, record, Stage.LOWERED)
-    lowering = _Lowering(CallGraph(lowered.graph, dict(lowered.named_modules(remove_duplicate=False))))
+    lowering = _Lowering(
+        CallGraph(lowered.graph, dict(lowered.named_modules(remove_duplicate=False)))
+    )
     result = scan(lowering.calls, lowering_index(chosen), lowering.accept)
     _settle(mine.ledger, lowered, result)
     names = Names(lowered)
-    calls = [_replace(lowered, match, lowering.replacements[match.anchor], names) for match in result.matches]
+    calls = [
+        _replace(lowered, match, lowering.replacements[match.anchor], names)
+        for match in result.matches
+    ]
     for call in calls:  # last node first, so what only a dead call read is dead when its turn comes
         if not call.users:
             lowered.graph.erase_node(call)
@@ -82,7 +87,9 @@ def _blame(match: Match[LoweringEntry]) -> str:
     return f"{match.entry.origin}, lowering rule {match.entry.rule.label!r} at node {match.anchor.name}"
 
 
-def _replace(model: GraphModule, match: Match[LoweringEntry], answer: Replacement, names: Names) -> Node:
+def _replace(
+    model: GraphModule, match: Match[LoweringEntry], answer: Replacement, names: Names
+) -> Node:
     target: Any = answer.target
     with model.graph.inserting_before(match.anchor):
         if isinstance(target, nn.Module):

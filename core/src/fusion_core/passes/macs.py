@@ -40,10 +40,16 @@ def count_macs(node: Node, calls: CallGraph) -> int:
     if isinstance(module, nn.Linear):
         return math.prod(shape) * module.in_features
     if isinstance(module, _CONVOLUTIONS):
-        return math.prod(shape) * (module.in_channels // module.groups) * math.prod(module.kernel_size)
+        return (
+            math.prod(shape) * (module.in_channels // module.groups) * math.prod(module.kernel_size)
+        )
     if isinstance(module, _TRANSPOSED):
         source = shape_of(node.all_input_nodes[0]) or ()
-        return math.prod(source) * (module.out_channels // module.groups) * math.prod(module.kernel_size)
+        return (
+            math.prod(source)
+            * (module.out_channels // module.groups)
+            * math.prod(module.kernel_size)
+        )
     return _functional_macs(node, shape, calls)
 
 
@@ -51,7 +57,9 @@ def _functional_macs(node: Node, shape: tuple[int, ...], calls: CallGraph) -> in
     site = calls.site(node)
     if site is None or len(site.arguments) < 2:
         return 0
-    name = str(node.target if node.op == "call_method" else getattr(node.target, "__name__", "")).split(".")[0]
+    name = str(
+        node.target if node.op == "call_method" else getattr(node.target, "__name__", "")
+    ).split(".")[0]
     if name in _FUNCTIONAL_WEIGHTS:
         weight = shape_of(site.arguments[1]) or (0,)
         return math.prod(shape) * math.prod(weight[1:])

@@ -20,13 +20,15 @@ Slot: TypeAlias = tuple[Node, ObserverFactory]
 
 
 def prepare(
-    model: GraphModule, backend: str | Backend | None = None, qconfig_mapping: QConfigMapping | None = None
+    model: GraphModule,
+    backend: str | Backend | None = None,
+    qconfig_mapping: QConfigMapping | None = None,
 ) -> GraphModule:
     """Insert observers.
 
-    Every value that a supported operation reads or gives is observed once for each distinct observer asked
-    for. Operations whose output shares its input's parameters make one set with all others they touch, and
-    the set has one observer.
+    Every value that a supported operation reads or gives is observed once for each distinct
+    observer asked for. Operations whose output shares its input's parameters make one set with all
+    others they touch, and the set has one observer.
 
     Args:
         model: What :func:`fuse` returned. It is not changed.
@@ -52,7 +54,9 @@ def prepare(
     mine.backend = mine.ledger.backend = chosen.name
     mine.backend_identity = chosen.identity
     groups = find_groups(prepared, chosen, mapping, mine.ledger)
-    mine.weights = {str(group.root.target): group.weight for group in groups if group.weight is not None}
+    mine.weights = {
+        str(group.root.target): group.weight for group in groups if group.weight is not None
+    }
     mine.observers = _insert(prepared, _Slots.of(groups))
     return finish(prepared)
 
@@ -88,7 +92,8 @@ class _Slots:
     def _add(self, group: Group) -> None:
         wanted, given = group.qconfig.input_observer, group.qconfig.output_observer
         if group.observation is SHARED:
-            # The set takes the observer its first quantized member already has, so nothing is requantized.
+            # The set takes the observer its first quantized member already has, so nothing is
+            # requantized.
             wanted = given = next(self.own[each] for each in group.inputs if each in self.own)
         anchor = group.match.anchor
         output = (anchor, given)
@@ -173,4 +178,8 @@ def _place(node: Node) -> str:
     last = next(reversed(members(node)), None)
     if last is None:
         return node.name
-    return last.path if last.path and last.path != last.scope else f"{last.name} in {last.path or 'the model'}"
+    return (
+        last.path
+        if last.path and last.path != last.scope
+        else f"{last.name} in {last.path or 'the model'}"
+    )

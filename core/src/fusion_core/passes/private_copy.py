@@ -16,19 +16,22 @@ from fusion_core.errors import TrainingModeError, UnsupportedModelError
 def private_copy(model: nn.Module) -> nn.Module:
     """A deep copy of ``model`` whose weights are constants of its own.
 
-    Weight normalisation, pruning and other parametrizations are replaced by the weight they give. Subclasses
-    of ``torch.nn`` modules that change nothing but their constructor become the plain type.
+    Weight normalisation, pruning and other parametrizations are replaced by the weight they give.
+    Subclasses of ``torch.nn`` modules that change nothing but their constructor become the plain
+    type.
 
     Args:
         model: The user's model, in eval mode; it is not changed.
 
     Raises:
         TrainingModeError: Some module is in training mode.
-        UnsupportedModelError: Some parameter or buffer is of another float type than float32, or the model
-            itself has forward hooks, which a graph would not run.
+        UnsupportedModelError: Some parameter or buffer is of another float type than float32, or
+            the model itself has forward hooks, which a graph would not run.
     """
     _check(model)
-    memo: dict[int, Any] = {id(tensor): tensor.detach().clone() for tensor in _computed_tensors(model)}
+    memo: dict[int, Any] = {
+        id(tensor): tensor.detach().clone() for tensor in _computed_tensors(model)
+    }
     mine = copy.deepcopy(model, memo)
     for module in list(mine.modules()):
         _materialise(module)
@@ -66,7 +69,8 @@ def _materialise(module: nn.Module) -> None:
     if parametrize.is_parametrized(module):
         for name in list(module.parametrizations):  # type: ignore[arg-type]  # a ModuleDict, by is_parametrized
             parametrize.remove_parametrizations(module, name, leave_parametrized=True)
-    # The older forms of weight norm, spectral norm and pruning are pre-hooks that know their tensor's name.
+    # The older forms of weight norm, spectral norm and pruning are pre-hooks that know their
+    # tensor's name.
     for key, hook in list(module._forward_pre_hooks.items()):
         if isinstance(hook, prune.BasePruningMethod):
             prune.remove(module, hook._tensor_name)
@@ -87,9 +91,29 @@ def _freeze(module: nn.Module, name: str) -> None:
 
 # What a subclass may define without changing what the module computes.
 _HARMLESS = frozenset(
-    {"__init__", "__module__", "__doc__", "__qualname__", "extra_repr", "__repr__", "__annotations__"}
-    | {"__constants__", "__firstlineno__", "__static_attributes__", "__annotate__", "__annotate_func__"}
-    | {"__annotations_cache__", "reset_parameters", "__parameters__", "__orig_bases__", "__type_params__"}
+    {
+        "__init__",
+        "__module__",
+        "__doc__",
+        "__qualname__",
+        "extra_repr",
+        "__repr__",
+        "__annotations__",
+    }
+    | {
+        "__constants__",
+        "__firstlineno__",
+        "__static_attributes__",
+        "__annotate__",
+        "__annotate_func__",
+    }
+    | {
+        "__annotations_cache__",
+        "reset_parameters",
+        "__parameters__",
+        "__orig_bases__",
+        "__type_params__",
+    }
 )
 
 

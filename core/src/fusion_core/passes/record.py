@@ -72,10 +72,12 @@ class PassRecord:
         stage: The last pass that ran.
         ledger: The decisions so far.
         backend: Name of the backend, once one is chosen.
-        backend_identity: Its fingerprint, versions and plugins, for comparison when the model is loaded.
+        backend_identity: Its fingerprint, versions and plugins, for comparison when the model is
+            loaded.
         weights: How the weight of each quantized module is quantized, by the module's path.
         observers: Paths of the observer modules.
-        module_names: Every module path and ``type`` name of the user's model, for checking qconfig mappings.
+        module_names: Every module path and ``type`` name of the user's model, for checking qconfig
+            mappings.
         preserved: Plain attributes of the user's model, which copies of the graph keep.
     """
 
@@ -97,7 +99,11 @@ def record_of(model: nn.Module, at_least: Stage, wanted_by: str) -> PassRecord:
     """
     record = getattr(model, "meta", {}).get(META_KEY)
     if not isinstance(record, PassRecord) or record.stage < at_least:
-        have = f"a {record.stage.name.lower()} model" if isinstance(record, PassRecord) else type(model).__name__
+        have = (
+            f"a {record.stage.name.lower()} model"
+            if isinstance(record, PassRecord)
+            else type(model).__name__
+        )
         msg = f"{wanted_by} needs a {at_least.name.lower()} model and was given {have}; run the passes in order"
         raise ModelStateError(msg)
     return record

@@ -1,7 +1,7 @@
 """refine: choose weight codes and biases of a reference model by what its layers give on data.
 
-One sweep in execution order. Each weighted layer is given the inputs that the quantized model really has there,
-with every layer before it already refined, so it makes up for their errors too.
+One sweep in execution order. Each weighted layer is given the inputs that the quantized model
+really has there, with every layer before it already refined, so it makes up for their errors too.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from fusion_core.configs import quantized_type
 from fusion_core.errors import CalibrationError
 from fusion_core.nn.fused import Activated
 from fusion_core.nn.reference import ReferenceModule
-from fusion_core.nn.rounding import InputMoments, round_with_feedback
+from fusion_core.nn.rounding import MAX_POSITIONS, InputMoments, odd_step, round_with_feedback
 from fusion_core.passes.calibrate import as_arguments, shown
 from fusion_core.passes.edit import copy_model, copy_module, finish
 from fusion_core.passes.record import PassRecord, Stage, WeightPlan, advance, record_of
@@ -42,15 +42,17 @@ def refine(
     """Refine the weights' codes and the biases of a reference model.
 
     * Adaptive rounding chooses codes so that the error of the layer's output is least
-      (:mod:`fusion_core.nn.rounding`). Layers whose rows are longer than :data:`MAX_COLUMNS` keep theirs.
-    * Bias correction moves each bias so that the mean of the layer's output, behind its activation, is that
-      of the float model (Nagel et al. 2019, "Data-free quantization", section 4.2, with data).
+      (:mod:`fusion_core.nn.rounding`). Layers whose rows are longer than :data:`MAX_COLUMNS` keep
+      theirs.
+    * Bias correction moves each bias so that the mean of the layer's output, behind its activation,
+      is that of the float model (Nagel et al. 2019, "Data-free quantization", section 4.2, with
+      data).
 
     Args:
         model: What :func:`convert` returned. It is not changed.
         prepared: The prepared model it was converted from, which computes in float.
-        data: A few batches, in the forms that :func:`calibrate` takes. They are held in memory together with
-            the values of one layer for all of them.
+        data: A few batches, in the forms that :func:`calibrate` takes. They are held in memory
+            together with the values of one layer for all of them.
         adaptive_rounding: Whether to choose codes.
         bias_correction: Whether to correct biases.
         progress: Show a progress bar on standard error; default where that is a terminal.
@@ -69,7 +71,14 @@ def refine(
         raise CalibrationError(msg)
     refined = copy_model(model)
     mine = advance(refined, record, Stage.CONVERTED)
-    steps = [name for name, on in (("adaptive rounding", adaptive_rounding), ("bias correction", bias_correction)) if on]
+    steps = [
+        name
+        for name, on in (
+            ("adaptive rounding", adaptive_rounding),
+            ("bias correction", bias_correction),
+        )
+        if on
+    ]
     mine.ledger.notes.append(f"refined on {len(batches)} batches: {', '.join(steps) or 'nothing'}")
     with torch.no_grad():
         targets = _float_means(prepared, batches, record) if bias_correction else {}
@@ -78,7 +87,9 @@ def refine(
     return finish(refined)
 
 
-def _float_means(prepared: GraphModule, batches: list[Any], record: PassRecord) -> Mapping[str, Tensor]:
+def _float_means(
+    prepared: GraphModule, batches: list[Any], record: PassRecord
+) -> Mapping[str, Tensor]:
     """Mean output of each weighted module in the float model: one row per batch, shape [batches, channels]."""
     plain = _without_observers(prepared)
     rows: dict[str, list[Tensor]] = {path: [] for path in record.weights}
@@ -153,7 +164,9 @@ class _Sweep:
         runs = [Interpreter(self.model, garbage_collect_values=False) for _ in batches]
         for run, batch in zip(runs, batches, strict=True):
             self._start(run, batch)
-        last_reader = {value: node for node in self.model.graph.nodes for value in node.all_input_nodes}
+        last_reader = {
+            value: node for node in self.model.graph.nodes for value in node.all_input_nodes
+        }
         nodes = list(self.model.graph.nodes)
         for node in shown(nodes, "Refining", len(nodes), progress=progress):
             if node.op == "output":
@@ -173,13 +186,19 @@ class _Sweep:
         for node in self.model.graph.nodes:
             if node.op == "placeholder":
                 name = str(node.target)
-                run.env[node] = waiting.pop(0) if waiting else kwargs.get(name, node.args[0] if node.args else None)
+                run.env[node] = (
+                    waiting.pop(0)
+                    if waiting
+                    else kwargs.get(name, node.args[0] if node.args else None)
+                )
 
     def _refine(self, node: Node, inputs: list[Tensor]) -> None:
         path = str(node.target)
         plan, module = self.plans[path], copy_module(self.model.get_submodule(path))
         layer: Any = module.get_submodule(plan.part) if plan.part else module
-        if type(layer).forward is not ReferenceModule.forward or not _is_plain(layer.float_module, inputs):
+        if type(layer).forward is not ReferenceModule.forward or not _is_plain(
+            layer.float_module, inputs
+        ):
             return
         layer = copy_module(layer)
         layer.float_module = copy_module(layer.float_module)
@@ -203,7 +222,9 @@ def _is_plain(layer: nn.Module, inputs: list[Tensor]) -> bool:
     return dims is not None and all(x.dim() == dims for x in inputs)
 
 
-def _choose_codes(layer: ReferenceModule, plan: WeightPlan, weight: Tensor, inputs: list[Tensor]) -> None:
+def _choose_codes(
+    layer: ReferenceModule, plan: WeightPlan, weight: Tensor, inputs: list[Tensor]
+) -> None:
     wanted = quantized_type(plan.observer)
     columns = layer.codes[0].numel()
     if columns > MAX_COLUMNS or layer.weight_zero_point.any() or layer.axis not in {0, None}:
@@ -224,9 +245,10 @@ def _choose_codes(layer: ReferenceModule, plan: WeightPlan, weight: Tensor, inpu
     layer.codes = codes.reshape(layer.codes.shape).to(layer.codes.dtype)
 
 
-def _correct_bias(layer: ReferenceModule, activation: nn.Module, target: Tensor, inputs: list[Tensor]) -> None:
-    outputs = [_channels_last(layer(x), layer) for x in inputs]
-    outputs = [each.reshape(each.shape[0], -1, each.shape[-1]) for each in outputs]
+def _correct_bias(
+    layer: ReferenceModule, activation: nn.Module, target: Tensor, inputs: list[Tensor]
+) -> None:
+    outputs = [_thinned(_channels_last(layer(x), layer), len(inputs)) for x in inputs]
     low, high = _bounds(activation)
     shift = torch.zeros(outputs[0].shape[-1])
     for _ in range(_NEWTON_STEPS):
@@ -237,7 +259,16 @@ def _correct_bias(layer: ReferenceModule, activation: nn.Module, target: Tensor,
         shift = shift + error.mean(dim=0) / slope.mean(dim=0).clamp(min=_LEAST_SLOPE)
     shift = shift * _certainty(target, outputs, low, high)
     bias = layer.bias
-    layer.float_module.bias = nn.Parameter(shift if bias is None else bias + shift, requires_grad=False)
+    layer.float_module.bias = nn.Parameter(
+        shift if bias is None else bias + shift, requires_grad=False
+    )
+
+
+def _thinned(values: Tensor, batches: int) -> Tensor:
+    """Positions of a tensor with channels last, thinned out: shape [batch, positions, channels]."""
+    rows = values.reshape(values.shape[0], -1, values.shape[-1])
+    most = max(MAX_POSITIONS // (batches * rows.shape[0]), 1)
+    return rows[:, :: odd_step(rows.shape[1], most)]
 
 
 def _certainty(target: Tensor, outputs: list[Tensor], low: float, high: float) -> Tensor:

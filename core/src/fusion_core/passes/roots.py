@@ -27,7 +27,9 @@ def root_node(match: Match[PatternEntry]) -> Node:
         return found if found in match.nodes else match.anchor
     found = call_plugin(match, "root-node getter", getter, match.node_pattern)
     if found not in match.nodes:
-        raise FuseError(blame(match, f"its root-node getter returned {found!r}, which is no node of the match"))
+        raise FuseError(
+            blame(match, f"its root-node getter returned {found!r}, which is no node of the match")
+        )
     return found  # type: ignore[no-any-return]  # in match.nodes, so a Node
 
 
@@ -41,13 +43,19 @@ def extra_inputs(match: Match[PatternEntry]) -> tuple[Node, ...]:
     if getter is None:
         return ()
     found = call_plugin(match, "extra-inputs getter", getter, match.node_pattern)
-    fits = isinstance(found, Sequence) and all(isinstance(each, Node) and each not in match.nodes for each in found)
+    fits = isinstance(found, Sequence) and all(
+        isinstance(each, Node) and each not in match.nodes for each in found
+    )
     if not fits:
-        raise FuseError(blame(match, f"its extra-inputs getter returned {found!r}, not a list of input nodes"))
+        raise FuseError(
+            blame(match, f"its extra-inputs getter returned {found!r}, not a list of input nodes")
+        )
     return tuple(found)
 
 
-def call_plugin(match: Match[PatternEntry], what: str, function: Callable[..., Any], *args: Any) -> Any:
+def call_plugin(
+    match: Match[PatternEntry], what: str, function: Callable[..., Any], *args: Any
+) -> Any:
     """Call a plugin's function; what it raises is chained to an error that names plugin, pattern and node.
 
     Raises:

@@ -31,15 +31,18 @@ def simplify(model: GraphModule, ledger: Ledger) -> None:
     * In-place operations become ordinary ones; what reads their operand later reads their result.
     * Dropout and identity in eval mode are removed.
     * A module called from several places becomes one module for each; they share their parameters.
-    * A parameter that is read directly, beside the module that owns it, is read from a name of its own.
-    * SyncBatchNorm becomes BatchNorm; zero padding joins the convolution behind it where both are symmetric.
+    * A parameter that is read directly, beside the module that owns it, is read from a name of its
+      own.
+    * SyncBatchNorm becomes BatchNorm; zero padding joins the convolution behind it where both are
+      symmetric.
 
     Args:
         model: The graph; changed in place.
         ledger: Told what was removed.
 
     Raises:
-        UnsupportedModelError: An in-place operation writes through a view to a value that is read later.
+        UnsupportedModelError: An in-place operation writes through a view to a value that is read
+            later.
     """
     _out_of_place(model)
     _remove_identities(model, ledger)
@@ -73,7 +76,9 @@ def _plain_spelling(node: Node) -> str | Callable[..., Any] | None:
     """The ordinary form of an in-place call, or None where the call is not in place."""
     if node.op == "call_method":
         name = str(node.target)
-        in_place = name.endswith("_") and not name.endswith("__") and hasattr(torch.Tensor, name[:-1])
+        in_place = (
+            name.endswith("_") and not name.endswith("__") and hasattr(torch.Tensor, name[:-1])
+        )
         return name[:-1] if in_place else None
     if node.op != "call_function" or isinstance(node.target, str):
         return None
@@ -91,7 +96,9 @@ def _plain_spelling(node: Node) -> str | Callable[..., Any] | None:
     return None
 
 
-def _refuse_write_through_view(node: Node, operand: Node, position: dict[Node, int], calls: CallGraph) -> None:
+def _refuse_write_through_view(
+    node: Node, operand: Node, position: dict[Node, int], calls: CallGraph
+) -> None:
     base = operand
     while (source := _viewed(base, calls)) is not None:
         base = source
@@ -136,7 +143,11 @@ def _identity_reason(node: Node, calls: CallGraph) -> str | None:
         return "identity"
     if Operator("operation", "dropout") in site.operators:
         module = calls.module(node)
-        active = module.training if module is not None else site.bound().get("training", site.bound().get("train"))
+        active = (
+            module.training
+            if module is not None
+            else site.bound().get("training", site.bound().get("train"))
+        )
         return None if active is not False else "dropout does nothing in eval mode"
     return None
 
@@ -182,7 +193,11 @@ def _plain_batch_norm(model: GraphModule) -> None:
         if not isinstance(module, nn.SyncBatchNorm) or shape is None:
             continue
         plain = _BATCH_NORM_BY_RANK[len(shape)](
-            module.num_features, module.eps, module.momentum, module.affine, module.track_running_stats
+            module.num_features,
+            module.eps,
+            module.momentum,
+            module.affine,
+            module.track_running_stats,
         )
         plain.load_state_dict(module.state_dict())
         model.add_submodule(str(node.target), plain.eval())
@@ -198,13 +213,21 @@ def _absorb_padding(model: GraphModule, ledger: Ledger) -> None:
             continue
         amounts = _symmetric_zero_padding(pad, calls, len(conv.kernel_size))
         own = conv.padding
-        if amounts is None or len(pad.users) != 1 or conv.padding_mode != "zeros" or isinstance(own, str):
+        if (
+            amounts is None
+            or len(pad.users) != 1
+            or conv.padding_mode != "zeros"
+            or isinstance(own, str)
+        ):
             continue
         wider = copy.copy(conv)
         wider.padding = tuple(have + more for have, more in zip(own, amounts, strict=True))
         model.add_submodule(str(node.target), wider)
         for entry in ledger.of(member_names(pad)):
-            entry.status, entry.reason = Status.REMOVED, "zero padding joined the convolution behind it"
+            entry.status, entry.reason = (
+                Status.REMOVED,
+                "zero padding joined the convolution behind it",
+            )
         node.replace_input_with(pad, pad.all_input_nodes[0])
         model.graph.erase_node(pad)
 
@@ -212,7 +235,11 @@ def _absorb_padding(model: GraphModule, ledger: Ledger) -> None:
 def _symmetric_zero_padding(node: Node, calls: CallGraph, dims: int) -> tuple[int, ...] | None:
     """Padding per spatial dimension, outermost first, where ``node`` pads zeros alike on both sides."""
     site = calls.site(node)
-    if site is None or Operator("operation", "pad") not in site.operators or site.obstacle is not None:
+    if (
+        site is None
+        or Operator("operation", "pad") not in site.operators
+        or site.obstacle is not None
+    ):
         return None
     module = calls.module(node)
     if module is not None:
@@ -221,7 +248,7 @@ def _symmetric_zero_padding(node: Node, calls: CallGraph, dims: int) -> tuple[in
         bound = site.bound()
         amounts, value, mode = bound.get("pad"), bound.get("value"), bound.get("mode", "constant")
     pads = tuple(amounts) if isinstance(amounts, (tuple, list)) else ()
-    if mode != "constant" or value not in {None, 0, 0.0} or len(pads) != 2 * dims:
+    if mode != "constant" or value not in {None, 0} or len(pads) != 2 * dims:
         return None
     if any(not isinstance(each, int) or each < 0 for each in pads):
         return None

@@ -33,16 +33,16 @@ def trace(
 ) -> GraphModule:
     """The graph of a model, ready to be fused.
 
-    Modules of ``torch.nn``, and of types that a pattern of ``backend`` names, are called; all others are
-    inlined. A module whose forward cannot be traced is called whole and stays in float. Weighted functional
-    calls on the model's own parameters become modules, dropout and identity go, modules called from several
-    places get one copy for each.
+    Modules of ``torch.nn``, and of types that a pattern of ``backend`` names, are called; all
+    others are inlined. A module whose forward cannot be traced is called whole and stays in float.
+    Weighted functional calls on the model's own parameters become modules, dropout and identity go,
+    modules called from several places get one copy for each.
 
     Args:
-        model: A module in eval mode, with float32 parameters. It is not changed and shares nothing with the
-            result.
-        example_inputs: One input: a tensor, a sequence of positional arguments, or a dict of keyword
-            arguments. It is run once, to learn shapes and dtypes.
+        model: A module in eval mode, with float32 parameters. It is not changed and shares nothing
+            with the result.
+        example_inputs: One input: a tensor, a sequence of positional arguments, or a dict of
+            keyword arguments. It is run once, to learn shapes and dtypes.
         backend: Name of the backend, or the backend, whose module types shall not be inlined.
 
     Returns:
@@ -51,7 +51,8 @@ def trace(
     Raises:
         TraceError: The model's own forward cannot be traced.
         TrainingModeError: Some module is in training mode.
-        UnsupportedModelError: The model as a whole cannot be quantized, for example because it is float16.
+        UnsupportedModelError: The model as a whole cannot be quantized, for example because it is
+            float16.
     """
     operators = _operators(None if backend is None else get_backend(backend))
     leaf_types = {each.target for each in operators if each.kind == "module"}
@@ -60,7 +61,9 @@ def trace(
     graph, opaque = trace_graph(private, leaf_types, omitted)
     _drop_omitted(graph, omitted)
     traced = GraphModule(private, graph, type(model).__name__)
-    record = PassRecord(Stage.TRACED, Ledger(), module_names=tuple(name for name, _ in model.named_modules()))
+    record = PassRecord(
+        Stage.TRACED, Ledger(), module_names=tuple(name for name, _ in model.named_modules())
+    )
     record.preserved = _plain_attributes(model)
     traced.meta = {META_KEY: record}
     restore_attributes(traced)
@@ -74,7 +77,9 @@ def trace(
     return traced
 
 
-def bind_inputs(model: nn.Module, example_inputs: ExampleInputs) -> tuple[tuple[Any, ...], dict[str, Any]]:
+def bind_inputs(
+    model: nn.Module, example_inputs: ExampleInputs
+) -> tuple[tuple[Any, ...], dict[str, Any]]:
     """One input as positional arguments of the model's forward, and the defaults of those left out.
 
     Raises:
@@ -114,20 +119,29 @@ def _drop_omitted(graph: Graph, omitted: Mapping[str, Any]) -> None:
     if not omitted:
         return
     for node in list(graph.nodes):
-        if node.op == "call_function" and getattr(node.target, "__name__", "") in {"_assert_is_none", "_assert"}:
+        if node.op == "call_function" and getattr(node.target, "__name__", "") in {
+            "_assert_is_none",
+            "_assert",
+        }:
             operands = list(node.all_input_nodes)
             if not node.users and len(operands) == 1 and _only_checks(operands[0]):
                 graph.erase_node(node)
                 if not operands[0].users and operands[0].op != "placeholder":
                     graph.erase_node(operands[0])
     for node in list(graph.nodes):
-        if node.op == "placeholder" and not node.users and str(node.target).rsplit("_", 1)[0] in omitted:
+        if (
+            node.op == "placeholder"
+            and not node.users
+            and str(node.target).rsplit("_", 1)[0] in omitted
+        ):
             graph.erase_node(node)
 
 
 def _only_checks(node: Node) -> bool:
     """Whether ``node`` is an omitted argument, or its comparison with the default."""
-    return node.op == "placeholder" or all(each.op == "placeholder" for each in node.all_input_nodes)
+    return node.op == "placeholder" or all(
+        each.op == "placeholder" for each in node.all_input_nodes
+    )
 
 
 def _plain_attributes(model: nn.Module) -> dict[str, Any]:
@@ -136,7 +150,9 @@ def _plain_attributes(model: nn.Module) -> dict[str, Any]:
     return {
         name: copy.deepcopy(value)
         for name, value in vars(model).items()
-        if name not in internal and not isinstance(value, (torch.Tensor, nn.Module)) and not callable(value)
+        if name not in internal
+        and not isinstance(value, (torch.Tensor, nn.Module))
+        and not callable(value)
     }
 
 

@@ -45,7 +45,11 @@ class QuantizationTracer(Tracer):
         return super().is_leaf_module(m, module_qualified_name)
 
     def call_module(
-        self, m: nn.Module, forward: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+        self,
+        m: nn.Module,
+        forward: Callable[..., Any],
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
     ) -> Any:
         """Trace a call of ``m``, remembering where it stands."""
         path = self.path_of_module(m)
@@ -110,7 +114,11 @@ def trace_graph(
             location = _location(error)
             if not path or path in opaque:
                 raise TraceError(path, kind.__name__, location, problem) from error
-            what = "its forward depends on values" if isinstance(error, FxTraceError) else type(error).__name__
+            what = (
+                "its forward depends on values"
+                if isinstance(error, FxTraceError)
+                else type(error).__name__
+            )
             opaque[path] = f"cannot be traced at {location} ({what}: {problem})"
 
 

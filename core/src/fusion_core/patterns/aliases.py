@@ -1,7 +1,8 @@
 """One name for one operation, however a model spells it.
 
-``ops.relu`` in a pattern covers ``nn.ReLU``, ``F.relu``, ``torch.relu``, ``x.relu()``, the in-place forms and
-the aten overload. A pattern that names a spelling itself (``nn.ReLU``) insists on that spelling.
+``ops.relu`` in a pattern covers ``nn.ReLU``, ``F.relu``, ``torch.relu``, ``x.relu()``, the in-place
+forms and the aten overload. A pattern that names a spelling itself (``nn.ReLU``) insists on that
+spelling.
 """
 
 from __future__ import annotations
@@ -33,7 +34,9 @@ class Operation:
 
     def __post_init__(self) -> None:
         if self.name not in SPELLINGS:
-            msg = f"{self.name!r} is not a known operation; known are {', '.join(sorted(SPELLINGS))}"
+            msg = (
+                f"{self.name!r} is not a known operation; known are {', '.join(sorted(SPELLINGS))}"
+            )
             raise ValueError(msg)
 
 
@@ -45,7 +48,13 @@ SPELLINGS: Mapping[str, tuple[Any, ...]] = MappingProxyType(
             *(aten.relu.default, aten.relu_.default),
         ),
         "relu6": (nn.ReLU6, F.relu6, aten.relu6.default, aten.relu6_.default),
-        "hardtanh": (nn.Hardtanh, F.hardtanh, F.hardtanh_, aten.hardtanh.default, aten.hardtanh_.default),
+        "hardtanh": (
+            nn.Hardtanh,
+            F.hardtanh,
+            F.hardtanh_,
+            aten.hardtanh.default,
+            aten.hardtanh_.default,
+        ),
         "clamp": (
             *(torch.clamp, torch.clamp_, torch.clip, "clamp", "clamp_", "clip", "clip_"),
             *(torch.clamp_min, torch.clamp_max, "clamp_min", "clamp_max", aten.clamp.default),
@@ -54,7 +63,14 @@ SPELLINGS: Mapping[str, tuple[Any, ...]] = MappingProxyType(
             *(python_operator.add, python_operator.iadd, torch.add, "add", "add_", "__add__"),
             *("__iadd__", aten.add.Tensor, aten.add_.Tensor),
         ),
-        "sub": (python_operator.sub, python_operator.isub, torch.sub, "sub", "sub_", aten.sub.Tensor),
+        "sub": (
+            python_operator.sub,
+            python_operator.isub,
+            torch.sub,
+            "sub",
+            "sub_",
+            aten.sub.Tensor,
+        ),
         "mul": (
             *(python_operator.mul, python_operator.imul, torch.mul, torch.multiply, "mul", "mul_"),
             *("__mul__", aten.mul.Tensor, aten.mul_.Tensor),

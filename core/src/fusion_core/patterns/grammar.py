@@ -6,11 +6,12 @@
               | operation | MatchAllNode
     pattern  := operator | (operator, pattern, ..., pattern) | any_of(pattern, ...) | literal
 
-A reverse nested tuple may end in Python's ``...``, which leaves the arguments it does not name free.
+A reverse nested tuple may end in Python's ``...``, which leaves the arguments it does not name
+free.
 
-A user writes tuples; :mod:`fusion_core.patterns.normalize` turns them into the classes of this module, the
-one canonical form that everything else reads. Data flows from the leaves to the outermost ``Op``, whose node
-in a graph is called the anchor.
+A user writes tuples; :mod:`fusion_core.patterns.normalize` turns them into the classes of this
+module, the one canonical form that everything else reads. Data flows from the leaves to the
+outermost ``Op``, whose node in a graph is called the anchor.
 """
 
 from __future__ import annotations
@@ -98,8 +99,10 @@ class Op:
 
     Attributes:
         operator: What the node does.
-        inputs: Patterns of the leading arguments in signature order; None leaves all arguments free.
-        open: Whether the arguments behind ``inputs`` are free too; otherwise they must have their defaults.
+        inputs: Patterns of the leading arguments in signature order; None leaves all arguments
+            free.
+        open: Whether the arguments behind ``inputs`` are free too; otherwise they must have their
+            defaults.
     """
 
     operator: Operator

@@ -1,8 +1,8 @@
 """Every spelling of a pattern becomes the one canonical form.
 
-Two tuple formats exist and are never guessed between. Sequential tuples list operators in data-flow order,
-``(Conv2d, BatchNorm2d, ReLU)``. Reverse nested tuples put the last operator first and its inputs behind it,
-``(ReLU, (add, MatchAllNode, (BatchNorm2d, Conv2d)))``.
+Two tuple formats exist and are never guessed between. Sequential tuples list operators in data-flow
+order, ``(Conv2d, BatchNorm2d, ReLU)``. Reverse nested tuples put the last operator first and its
+inputs behind it, ``(ReLU, (add, MatchAllNode, (BatchNorm2d, Conv2d)))``.
 """
 
 from __future__ import annotations
@@ -48,8 +48,8 @@ def normalize_nested(pattern: object) -> Pattern:
     """The canonical form of a reverse nested pattern.
 
     Args:
-        pattern: An operator, or a tuple of an operator and the patterns of its arguments in order. A
-            canonical pattern is returned unchanged.
+        pattern: An operator, or a tuple of an operator and the patterns of its arguments in order.
+            A canonical pattern is returned unchanged.
 
     Returns:
         The canonical pattern; its outermost ``Op`` is the first element.
@@ -129,15 +129,24 @@ def _operator(value: Any, whole: object) -> Operator:
     if isinstance(value, nn.Module):
         raise PatternError(whole, f"it names an instance; write its type {type(value).__name__}")
     if not callable(value):
-        raise PatternError(whole, f"{value!r} is neither a module type, a function nor a method name")
+        raise PatternError(
+            whole, f"{value!r} is neither a module type, a function nor a method name"
+        )
     return as_operator(value)
 
 
 def _is_getattr(value: object) -> bool:
-    return isinstance(value, tuple) and len(value) == 2 and value[0] is getattr and isinstance(value[1], str)
+    return (
+        isinstance(value, tuple)
+        and len(value) == 2
+        and value[0] is getattr
+        and isinstance(value[1], str)
+    )
 
 
-def _any_of(value: Alternatives, whole: object, each: Callable[[object, object], Pattern]) -> Pattern:
+def _any_of(
+    value: Alternatives, whole: object, each: Callable[[object, object], Pattern]
+) -> Pattern:
     if not value.choices:
         raise PatternError(whole, "any_of needs at least one alternative")
     choices: list[Pattern] = []
@@ -152,7 +161,9 @@ def _with_inputs(
     head: Pattern, inputs: tuple[Pattern, ...], whole: object, *, is_open: bool = False
 ) -> Pattern:
     if isinstance(head, AnyOf):
-        return AnyOf(tuple(_with_inputs(choice, inputs, whole, is_open=is_open) for choice in head.choices))
+        return AnyOf(
+            tuple(_with_inputs(choice, inputs, whole, is_open=is_open) for choice in head.choices)
+        )
     if not isinstance(head, Op):
         raise PatternError(whole, f"{head} cannot have inputs")
     if head.operator.kind == "getattr":
@@ -167,5 +178,7 @@ def _checked(pattern: Pattern, whole: object) -> Pattern:
     choices = pattern.choices if isinstance(pattern, AnyOf) else (pattern,)
     for choice in choices:
         if not isinstance(choice, Op):
-            raise PatternError(whole, "the last operator to run is a wildcard or a literal, so nothing anchors it")
+            raise PatternError(
+                whole, "the last operator to run is a wildcard or a literal, so nothing anchors it"
+            )
     return pattern

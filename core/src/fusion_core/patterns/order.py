@@ -34,11 +34,13 @@ def wildcard_count(pattern: Pattern) -> int:
     return int(isinstance(pattern, MatchAllNode))
 
 
-def precedence(pattern: Pattern, *, priority: int, plugin: str, index: int) -> tuple[int, int, int, str, int]:
+def precedence(
+    pattern: Pattern, *, priority: int, plugin: str, index: int
+) -> tuple[int, int, int, str, int]:
     """Sort key of a contributed pattern; smaller goes first.
 
-    The author's priority, then more operators, then fewer wildcards, then the plugin's name, then the place
-    within the plugin's own list. No two contributions of one backend have the same key, and neither the
-    order of installation nor of import has a part in it.
+    The author's priority, then more operators, then fewer wildcards, then the plugin's name, then
+    the place within the plugin's own list. No two contributions of one backend have the same key,
+    and neither the order of installation nor of import has a part in it.
     """
     return (-priority, -operator_count(pattern), wildcard_count(pattern), plugin, index)

@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-_NATIVE = (torch._ops.OpOverload, torch._ops.OpOverloadPacket)
+_NATIVE = (type(torch.ops.aten.relu.default), type(torch.ops.aten.relu))
 
 
 @dataclass(frozen=True, slots=True)

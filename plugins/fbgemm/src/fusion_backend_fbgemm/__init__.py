@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import partial
 
 import torch
+
 from fusion_core import (
     BackendInfo,
     BackendPatternConfig,
@@ -17,9 +18,10 @@ from fusion_core import (
     kernels,
 )
 
-# Without VNNI the kernels add two products of codes in 16 bits, and saturate in silence beyond 32767. One
-# factor must therefore be a bit short. Weights suffer least, since their rounding adapts: 2 * 255 * 64 fits.
-# A qconfig may as well shorten the activations, as PyTorch's own does: 2 * 127 * 128 fits too.
+# Without VNNI the kernels add two products of codes in 16 bits, and saturate in silence beyond
+# 32767. One factor must therefore be a bit short. Weights suffer least, since their rounding
+# adapts: 2 * 255 * 64 fits. A qconfig may as well shorten the activations, as PyTorch's own does: 2
+# * 127 * 128 fits too.
 LOWEST_WEIGHT, HIGHEST_WEIGHT = -64, 63
 SHORT_WEIGHT = DTypeWithConstraints(
     dtype=torch.qint8, quant_min_lower_bound=LOWEST_WEIGHT, quant_max_upper_bound=HIGHEST_WEIGHT
@@ -31,7 +33,8 @@ WEIGHTED = [
     DTypeConfig(input_dtype=torch.quint8, output_dtype=torch.quint8, weight_dtype=SHORT_WEIGHT),
     DTypeConfig(input_dtype=SHORT_ACTIVATION, output_dtype=torch.quint8, weight_dtype=torch.qint8),
 ]
-# A linear layer whose result nobody reads quantized, such as the logits, gives float without rounding it.
+# A linear layer whose result nobody reads quantized, such as the logits, gives float without
+# rounding it.
 TO_FLOAT = [each.model_copy(update={"output_dtype": torch.float32}) for each in WEIGHTED]
 ACTIVATION = [DTypeConfig(input_dtype=torch.quint8, output_dtype=torch.quint8)]
 
