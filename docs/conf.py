@@ -15,6 +15,8 @@ html_title = f"fusion-core {release}"
 myst_enable_extensions = ["colon_fence", "deflist"]
 myst_heading_anchors = 3
 
+# Attributes that a docstring describes are members too; as ivar fields they are no second target.
+napoleon_use_ivar = True
 autodoc_member_order = "bysource"
 autodoc_typehints = "signature"
 autodoc_typehints_format = "short"

@@ -14,7 +14,7 @@ import sys
 import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import torch
 from rich.console import Console
@@ -32,6 +32,9 @@ try:
     from sklearn.datasets import load_sample_image
 except ImportError as missing:
     sys.exit(f"{missing}. This example needs the extra 'demo': pip install 'fusion-core[demo]'")
+
+Picture: TypeAlias = "np.ndarray[Any, np.dtype[np.uint8]]"
+"""Height, width, then red, green and blue."""
 
 SIZE = 224
 WARM_UP = 5
@@ -111,13 +114,13 @@ def calibration() -> list[Tensor]:
         photographs.retina(),
         photographs.hubble_deep_field(),
     ]
-    corners = [picture[:side, :side] for picture in pictures for side in [corner_side(picture)]]
-    return [preprocess(picture) for picture in [*pictures, *corners]]
+    return [preprocess(picture) for picture in [*pictures, *map(corner, pictures)]]
 
 
-def corner_side(picture: np.ndarray) -> int:
-    """60 % of the shorter side."""
-    return round(0.6 * min(picture.shape[:2]))
+def corner(picture: Picture) -> Picture:
+    """The square at the top left, 60 % of the shorter side."""
+    side = round(0.6 * min(picture.shape[:2]))
+    return picture[:side, :side]
 
 
 def test_images() -> Iterator[tuple[str, Tensor]]:
@@ -126,7 +129,7 @@ def test_images() -> Iterator[tuple[str, Tensor]]:
         yield name, preprocess(getattr(photographs, name)())
 
 
-def preprocess(picture: np.ndarray) -> Tensor:
+def preprocess(picture: Picture) -> Tensor:
     """What the network was trained on: centre crop, bicubic resize, values in -1 to 1."""
     image = Image.fromarray(picture).convert("RGB")
     side = round(min(image.size) * SIZE / 256)

@@ -134,7 +134,7 @@ class TrainingModeError(FusionError, ValueError):
     def __init__(self, modules: Sequence[str]) -> None:
         self.modules = tuple(modules)
         super().__init__(
-            f"{_some(name or 'the model itself' for name in modules)} in training mode; post-training "
+            f"in training mode: {first_few(name or 'the model itself' for name in modules)}; post-training "
             "quantization reads batch-norm statistics as constants. Call model.eval() first"
         )
 
@@ -186,9 +186,8 @@ class LoweringError(FusionError, RuntimeError):
     """A lowering rule failed; names the plugin, the rule and the node."""
 
 
-def _some(names: Iterable[str], limit: int = 5) -> str:
-    """``a, b, c and 4 more are`` with its verb."""
+def first_few(names: Iterable[str], limit: int = 5) -> str:
+    """``a, b, c and 4 more``, for messages that name things."""
     listed = list(names)
-    shown = ", ".join(listed[:limit])
     rest = f" and {len(listed) - limit} more" if len(listed) > limit else ""
-    return f"{shown}{rest} {'is' if len(listed) == 1 else 'are'}"
+    return ", ".join(listed[:limit]) + rest

@@ -98,7 +98,7 @@ class QuantizedTensor:
     axis: int | None = None
 
     @classmethod
-    def from_float(
+    def from_float(  # noqa: PLR0913  what quantization is made of, by keyword
         cls,
         x: Tensor,
         scale: Tensor,

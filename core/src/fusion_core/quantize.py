@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sized
 from typing import Any
 
 import torch
@@ -28,7 +28,7 @@ REFINE_SAMPLES = 32
 """How many samples of the calibration data the model is refined on."""
 
 
-def quantize(
+def quantize(  # noqa: PLR0913  one keyword for each choice a user has
     model: nn.Module,
     backend: str | Backend,
     *,
@@ -116,9 +116,9 @@ class _Data:
                 "the model will see; with labels beside them, has_labels=True"
             )
             raise CalibrationError(msg)
-        size = len(calibration) if hasattr(calibration, "__len__") else None
+        size = len(calibration) if isinstance(calibration, Sized) else None
         self._size = size if limit is None or size is None else min(size, limit)
-        self._items = iter(itertools.islice(calibration, limit))
+        self._items: Iterator[Any] = itertools.islice(calibration, limit)
         self._has_labels = has_labels
         self.kept: list[Any] = []
 

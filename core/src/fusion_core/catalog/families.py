@@ -24,6 +24,8 @@ _BATCH_NORMS: dict[type[nn.Module], type[nn.Module]] = {
 }
 _ACTIVATIONS = any_of(ops.relu, ops.relu6, ops.hardtanh, ops.clamp)
 
+_ROWS_AND_CHANNELS = 2
+
 POOLING = (
     *("max_pool1d", "max_pool2d", "max_pool3d", "avg_pool1d", "avg_pool2d", "avg_pool3d"),
     *("adaptive_avg_pool1d", "adaptive_avg_pool2d", "adaptive_avg_pool3d", "mean"),
@@ -70,14 +72,11 @@ def binary(
         dtypes: Combinations of dtypes the kernel takes, preferred ones first.
         names: Which operations.
     """
-    configs: list[BackendPatternConfig] = []
-    for name in names:
-        operation = Operation(name)
-        for pattern in ((operation, ops.relu), operation):
-            configs.append(
-                BackendPatternConfig(pattern, dtype_configs=dtypes, observation_type=_SEPARATE)
-            )
-    return configs
+    return [
+        BackendPatternConfig(pattern, dtype_configs=dtypes, observation_type=_SEPARATE)
+        for name in names
+        for pattern in ((Operation(name), ops.relu), Operation(name))
+    ]
 
 
 def cat(dtypes: Sequence[DTypeConfig]) -> list[BackendPatternConfig]:
@@ -106,7 +105,7 @@ def _shared(names: Iterable[str], dtypes: Sequence[DTypeConfig]) -> list[Backend
             Operation(name),
             dtype_configs=dtypes,
             observation_type=_SHARED,
-            constraint=pads_with_zeros if name == "pad" else None,
+            constraint=_CONSTRAINTS.get(name),
         )
         for name in names
     ]
@@ -131,16 +130,16 @@ def _weighted(kind: type[nn.Module], dtypes: Sequence[DTypeConfig]) -> list[Back
         )
         for pattern, fuser, module, check in fusions
     ]
-    for module in (kind, fused.RELU_OF[kind], fused.HARDTANH_OF[kind]):
-        configs.append(
-            BackendPatternConfig(
-                module,
-                dtype_configs=dtypes,
-                root_module=kind,
-                reference_quantized_module=reference.REFERENCE_OF[kind],
-            )
+    modules = (kind, fused.RELU_OF[kind], fused.HARDTANH_OF[kind])
+    return configs + [
+        BackendPatternConfig(
+            module,
+            dtype_configs=dtypes,
+            root_module=kind,
+            reference_quantized_module=reference.REFERENCE_OF[kind],
         )
-    return configs
+        for module in modules
+    ]
 
 
 def norm_sees_channels_last(node_pattern: Any) -> Skip | None:
@@ -153,7 +152,7 @@ def norm_sees_channels_last(node_pattern: Any) -> Skip | None:
         node = node[1]
     norm: Node = node[0]
     dims = len(getattr(norm.meta.get("tensor_meta"), "shape", ()))
-    if dims == 2:
+    if dims == _ROWS_AND_CHANNELS:
         return None
     return Skip(
         f"the batch norm is over dimension 1 of {dims}, the linear layer's channels are the last"
@@ -162,9 +161,17 @@ def norm_sees_channels_last(node_pattern: Any) -> Skip | None:
 
 def pads_with_zeros(node: Any) -> Skip | None:
     """Refuse padding other than with a constant; that needs values which the kernel does not have."""
-    mode = node.kwargs.get("mode", node.args[2] if len(node.args) > 2 else "constant")
-    return (
-        None
-        if node.op == "call_module" or mode == "constant"
-        else Skip(f"it pads in mode {mode!r}")
-    )
+    positional = node.args[2:3]
+    mode = node.kwargs.get("mode", positional[0] if positional else "constant")
+    if node.op == "call_module" or mode == "constant":
+        return None
+    return Skip(f"it pads in mode {mode!r}")
+
+
+def clamps_to_numbers(node: Any) -> Skip | None:
+    """Refuse to clamp to the values of a tensor."""
+    tensors = len(node.all_input_nodes) > 1
+    return Skip("it clamps to bounds that are not constant") if tensors else None
+
+
+_CONSTRAINTS = {"pad": pads_with_zeros, "clamp": clamps_to_numbers}

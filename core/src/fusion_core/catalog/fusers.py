@@ -39,7 +39,7 @@ def fuse_batch_norm(is_qat: bool, weighted: Any, norm: Any) -> nn.Module | Skip:
         return Skip(
             f"the batch norm has {norm.num_features} channels, the layer before it {channels}"
         )
-    folded = copy.deepcopy(weighted)
+    folded: nn.Module = copy.deepcopy(weighted)
     weight, bias = folded_parameters(weighted.weight, weighted.bias, norm)
     folded.weight = nn.Parameter(weight, requires_grad=weighted.weight.requires_grad)
     folded.bias = nn.Parameter(bias, requires_grad=weighted.weight.requires_grad)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import Any
 
@@ -109,8 +110,8 @@ class Dequantize(nn.Module):
     """``quint8`` to float."""
 
     def forward(self, codes: Tensor) -> Tensor:
-        """The float32 values of ``codes``."""
-        return codes.dequantize()
+        """The float32 values of ``codes``, contiguous as they would be in float."""
+        return codes.dequantize().contiguous()  # kernels put channels last, which a view refuses
 
 
 class Binary(KernelModule):
@@ -129,20 +130,17 @@ class Binary(KernelModule):
         return self.clamped(kernel(left, right, self.output.scale, self.output.zero_point))
 
 
-class PackedModule(KernelModule):
+class PackedModule(KernelModule, ABC):
     """A weighted kernel. The weight is kept packed for one engine; it is saved in plain form.
 
     Attributes:
         engine: Engine that the weight is packed for.
     """
 
-    def __init__(
-        self, engine: str, weight: QuantizedTensor, bias: Tensor | None, output: OutputCodes
-    ) -> None:
-        """Pack ``weight`` (int8 codes) and ``bias`` (float32 of shape [out], or None) for ``engine``."""
+    def __init__(self, engine: str, output: OutputCodes) -> None:
+        """A kernel of ``engine`` whose output is ``output``; the constructor of each kind packs."""
         super().__init__(output)
         self.engine = engine
-        self._pack(weight, bias)
 
     def _pack(self, weight: QuantizedTensor, bias: Tensor | None) -> None:
         with quantized_engine(self.engine):
@@ -150,11 +148,13 @@ class PackedModule(KernelModule):
                 native_weight(weight), None if bias is None else bias.detach()
             )
 
+    @abstractmethod
     def _prepack(self, weight: Tensor, bias: Tensor | None) -> Any:
-        raise NotImplementedError
+        """Weight and bias as the engine keeps them."""
 
+    @abstractmethod
     def _unpack(self) -> tuple[Tensor, Tensor | None]:
-        raise NotImplementedError
+        """The inverse of :meth:`_prepack`."""
 
     @property
     def weight(self) -> QuantizedTensor:
@@ -199,6 +199,13 @@ class PackedModule(KernelModule):
 class PackedLinear(PackedModule):
     """Linear, with ReLU where the output is rectified."""
 
+    def __init__(
+        self, engine: str, weight: QuantizedTensor, bias: Tensor | None, output: OutputCodes
+    ) -> None:
+        """Pack ``weight``, int8 codes of shape [out, in], and ``bias``, float32 of shape [out]."""
+        super().__init__(engine, output)
+        self._pack(weight, bias)
+
     def _prepack(self, weight: Tensor, bias: Tensor | None) -> Any:
         return torch.ops.quantized.linear_prepack(weight, bias)
 
@@ -213,7 +220,10 @@ class PackedLinear(PackedModule):
         return self.clamped(kernel(codes, self._packed, self.output.scale, self.output.zero_point))
 
 
-class PackedLinearToFloat(PackedModule):
+_DONE_BY_KERNEL = {(None, None), (0.0, None)}
+
+
+class PackedLinearToFloat(PackedLinear):
     """Linear on quantized input with float output: nothing is rounded behind the 32-bit sums."""
 
     def __init__(
@@ -223,23 +233,20 @@ class PackedLinearToFloat(PackedModule):
         bias: Tensor | None,
         source: OutputCodes,
         *,
-        rectified: bool,
+        bounds: tuple[float | None, float | None] = (None, None),
     ) -> None:
-        """As :class:`PackedLinear`; ``source`` is what the *input* is, ``rectified`` adds ReLU."""
-        object.__setattr__(self, "rectified", rectified)
+        """As :class:`PackedLinear`; ``source`` is what the *input* is, ``bounds`` clamp the output."""
         super().__init__(engine, weight, bias, source)
-
-    _prepack = PackedLinear._prepack
-    _unpack = PackedLinear._unpack
+        self.bounds = bounds
 
     def forward(self, values: Tensor) -> Tensor:
         """Of ``values``, the float values of codes, shape [..., in]; float32 of shape [..., out]."""
         kernels = torch.ops.quantized
         kernel = kernels.linear_with_input_q_dq_qweight_dq_output_fp32
-        if self.rectified:
+        if self.bounds == (0.0, None):
             kernel = kernels.linear_with_input_q_dq_qweight_dq_relu_output_fp32
         result: Tensor = kernel(values, self.output.scale, self.output.zero_point, self._packed)
-        return result
+        return result if self.bounds in _DONE_BY_KERNEL else torch.clamp(result, *self.bounds)
 
 
 @dataclass(frozen=True, slots=True)
@@ -278,9 +285,9 @@ class PackedConv(PackedModule):
         settings: ConvSettings,
     ) -> None:
         """Pack ``weight``, codes of shape [out, in / groups, *kernel], for ``engine``."""
-        # Set before the base class, which packs: nn.Module lets plain attributes be set early.
-        object.__setattr__(self, "settings", settings)
-        super().__init__(engine, weight, bias, output)
+        super().__init__(engine, output)
+        self.settings = settings
+        self._pack(weight, bias)
 
     @property
     def _name(self) -> str:

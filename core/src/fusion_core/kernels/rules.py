@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch.fx import Node
 from torch.fx.node import map_arg
 
@@ -28,6 +28,8 @@ from fusion_core.patterns import Operation, any_of, ops
 from fusion_core.qops import dequantize_per_tensor, quantize_per_tensor
 
 Modules = Mapping[str, nn.Module]
+
+_TENSORS_OF_A_BINARY = 2
 
 COPIES = (
     *("max_pool1d", "max_pool2d", "max_pool3d", "avg_pool1d", "avg_pool2d", "avg_pool3d"),
@@ -53,7 +55,7 @@ def native_rules(engine: str, *, float_output: bool = False) -> list[LoweringRul
     activated = (*fused.RELU_OF.values(), *fused.HARDTANH_OF.values())
     weighted = any_of(*convolutions, reference.Linear, *activated)
     to_float = LoweringRule(
-        pattern=any_of(reference.Linear, fused.LinearReLU),
+        pattern=any_of(reference.Linear, fused.LinearReLU, fused.LinearHardtanh),
         lower=partial(_lower_linear_to_float, engine),
         name=f"{engine} linear to float",
     )
@@ -165,14 +167,10 @@ def _lower_linear_to_float(engine: str, call: Node, modules: Modules) -> Replace
     layer: Any = module.weighted if isinstance(module, fused.Activated) else module
     if not isinstance(layer, reference.ReferenceModule) or layer.codes.dtype is not torch.int8:
         return Skip("its weight is not int8")
-    packed = PackedLinearToFloat(
-        engine,
-        layer.quantized_weight,
-        layer.bias,
-        source,
-        rectified=isinstance(module, fused.Activated),
-    )
-    return Replacement(packed, (values,))
+    activated = isinstance(module, fused.Activated)
+    bounds = _activation_bounds(module.activation) if activated else (None, None)
+    arguments = (engine, layer.quantized_weight, layer.bias, source)
+    return Replacement(PackedLinearToFloat(*arguments, bounds=bounds), (values,))
 
 
 def _activation_bounds(activation: nn.Module) -> tuple[float | None, float | None]:
@@ -208,11 +206,31 @@ def _lower_binary(name: str, node_pattern: Any, _modules: Modules) -> Replacemen
     output = _output(quantize)
     if isinstance(output, Skip):
         return output
-    operands = (*call.args, *call.kwargs.values())
+    operands = [each for each in (*call.args, *call.kwargs.values()) if isinstance(each, Node)]
     codes = tuple(map(_codes_of, operands))
-    if len(codes) != 2 or None in codes:
+    if len(codes) != _TENSORS_OF_A_BINARY or None in codes:
         return Skip("the kernel takes two quantized tensors")
     return Replacement(Binary(name, output.within(0.0, None) if rectified else output), codes)
+
+
+def _clamp_min(codes: Tensor, min: float) -> Tensor:  # noqa: A002  the name torch gives it
+    return torch.clamp(codes, min=min)
+
+
+def _clamp_max(codes: Tensor, max: float) -> Tensor:  # noqa: A002  the name torch gives it
+    return torch.clamp(codes, max=max)
+
+
+_INSTEAD = {
+    # Kernels put channels last in memory, where a view may not be possible.
+    "view": "reshape",
+    torch.ops.aten.view.default: torch.reshape,
+    # These have no kernel for quantized tensors.
+    "clamp_min": _clamp_min,
+    torch.clamp_min: _clamp_min,
+    "clamp_max": _clamp_max,
+    torch.clamp_max: _clamp_max,
+}
 
 
 def _lower_copy(node_pattern: Any, modules: Modules) -> Replacement | Skip:
@@ -228,7 +246,9 @@ def _lower_copy(node_pattern: Any, modules: Modules) -> Replacement | Skip:
             return Skip("its output has other parameters than its input")
     if not any(map(_codes_of, call.all_input_nodes)):
         return Skip("its input is not quantized")
-    target = modules[str(call.target)] if call.op == "call_module" else call.target
+    target: Any = modules[str(call.target)] if call.op == "call_module" else call.target
+    if call.op != "call_module":
+        target = _INSTEAD.get(target, target)
     inputs, options = map_arg((call.args, call.kwargs), lambda node: _codes_of(node) or node)
     return Replacement(target, tuple(inputs), dict(options))
 

@@ -87,25 +87,32 @@ def _walk(root: _TreeNode, anchor: Node, calls: CallGraph) -> Iterator[int]:
     states: list[tuple[_TreeNode, tuple[Any, ...]]] = [(root, (anchor,))]
     while states:
         tree, pending = states.pop()
-        if not pending:
+        if pending:
+            states.extend(_steps(tree, pending[-1], pending[:-1], calls))
+        else:
             yield from tree.ranks
-            continue
-        value, rest = pending[-1], pending[:-1]
-        for wildcard, child in tree.wildcards.items():
-            if wildcard.literals or isinstance(value, Node):
-                states.append((child, rest))
-        if not isinstance(value, Node):
-            literal = _literal(tree, value) if tree.literals else None
-            if literal is not None:
-                states.append((literal, rest))
-            continue
-        site = calls.site(value) if tree.operators else None
-        for operator in site.operators if site else ():
-            for count, child in tree.operators.get(operator, {}).items():
-                if count is None:
-                    states.append((child, rest))
-                elif site is not None and len(site.arguments) >= count:
-                    states.append((child, (*rest, *reversed(site.arguments[:count]))))
+
+
+def _steps(
+    tree: _TreeNode, value: Any, rest: tuple[Any, ...], calls: CallGraph
+) -> Iterator[tuple[_TreeNode, tuple[Any, ...]]]:
+    """Where reading ``value`` leads from a place in the tree."""
+    is_node = isinstance(value, Node)
+    for wildcard, child in tree.wildcards.items():
+        if wildcard.literals or is_node:
+            yield child, rest
+    if not is_node:
+        literal = _literal(tree, value) if tree.literals else None
+        if literal is not None:
+            yield literal, rest
+        return
+    site = calls.site(value) if tree.operators else None
+    for operator in site.operators if site else ():
+        for count, child in tree.operators.get(operator, {}).items():
+            if count is None:
+                yield child, rest
+            elif site is not None and len(site.arguments) >= count:
+                yield child, (*rest, *reversed(site.arguments[:count]))
 
 
 def _words(pattern: Pattern) -> Iterator[tuple[_Token, ...]]:

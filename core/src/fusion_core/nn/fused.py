@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from torch import Tensor, nn
 from torch.nn.utils.parametrize import type_before_parametrizations
 
@@ -100,10 +102,12 @@ class LinearHardtanh(Activated):
     activation_types = _BOUNDED
 
 
-RELU_OF = {each.weighted_type: each for each in (ConvReLU1d, ConvReLU2d, ConvReLU3d, LinearReLU)}
+RELU_OF: Mapping[type[nn.Module], type[Activated]] = {
+    each.weighted_type: each for each in (ConvReLU1d, ConvReLU2d, ConvReLU3d, LinearReLU)
+}
 """The fused module with ReLU, by type of the weighted module."""
 
-HARDTANH_OF = {
+HARDTANH_OF: Mapping[type[nn.Module], type[Activated]] = {
     each.weighted_type: each
     for each in (ConvHardtanh1d, ConvHardtanh2d, ConvHardtanh3d, LinearHardtanh)
 }

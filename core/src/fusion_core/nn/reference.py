@@ -56,11 +56,10 @@ class ReferenceModule(nn.Module):
         bias = self.float_module.bias
         return bias if isinstance(bias, Tensor) else None
 
-    def forward(self, *args: Any, **kwargs: Any) -> Any:
+    def forward(self, input: Tensor, *args: Any, **kwargs: Any) -> Any:  # noqa: A002  torch's name
         """The float module's forward with the dequantized weight."""
-        return functional_call(
-            self.float_module, {"weight": self.quantized_weight.dequantize()}, args, kwargs
-        )
+        weight = {"weight": self.quantized_weight.dequantize()}
+        return functional_call(self.float_module, weight, (input, *args), kwargs)
 
 
 class Linear(ReferenceModule):

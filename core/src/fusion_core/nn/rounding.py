@@ -166,7 +166,8 @@ def _every(rows: Tensor, step: int, leading: int) -> Tensor:
     shape = rows.shape[1 : 1 + leading]
     flat = torch.arange(0, shape.numel(), step)
     index = torch.unravel_index(flat, shape)
-    return rows[(slice(None), *index)].reshape(rows.shape[0], len(flat), -1)
+    picked: Tensor = rows.movedim(0, leading)[index]
+    return picked.movedim(1, 0).reshape(rows.shape[0], len(flat), -1)
 
 
 def odd_step(count: int, limit: int) -> int:

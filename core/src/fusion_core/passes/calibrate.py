@@ -13,8 +13,9 @@ from rich.console import Console
 from rich.progress import track
 from torch import nn
 from torch.fx import GraphModule
+from typing_extensions import Self
 
-from fusion_core.errors import CalibrationError
+from fusion_core.errors import CalibrationError, first_few
 from fusion_core.passes.record import Stage, record_of
 
 
@@ -59,9 +60,7 @@ def calibrate(
         raise CalibrationError(msg)
     missed = [_label(observers[path], path) for path in reach.missed()]
     if missed:
-        listed = "; ".join(missed[:5]) + (
-            f"; and {len(missed) - 5} more" if len(missed) > 5 else ""
-        )
+        listed = first_few(missed)
         msg = f"calibration never reached: {listed}. Calibrate with data that run these parts, or exclude them"
         raise CalibrationError(msg)
     record.stage = Stage.CALIBRATED
@@ -103,7 +102,7 @@ class _Reach:
         self._called: set[str] = set()
         self._hooks = ExitStack()
 
-    def __enter__(self) -> _Reach:
+    def __enter__(self) -> Self:
         for path, observer in self._observers.items():
             handle = observer.register_forward_hook(lambda *_, path=path: self._called.add(path))
             self._hooks.callback(handle.remove)

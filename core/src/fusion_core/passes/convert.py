@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.fx import GraphModule, Node
 
-from fusion_core.errors import CalibrationError
+from fusion_core.errors import CalibrationError, first_few
 from fusion_core.ledger import Status
 from fusion_core.passes.edit import copy_model, copy_module, finish
 from fusion_core.passes.record import PassRecord, Stage, WeightPlan, advance, record_of
@@ -62,9 +62,7 @@ def _check_calibrated(model: GraphModule, record: PassRecord) -> None:
         if not getattr(observer, "observed", True):
             unseen.append(str(getattr(observer, "label", "") or path))
     if unseen:
-        listed = "; ".join(unseen[:5]) + (
-            f"; and {len(unseen) - 5} more" if len(unseen) > 5 else ""
-        )
+        listed = first_few(unseen)
         msg = f"the model has not been calibrated at {listed}; run calibrate(model, data) before convert"
         raise CalibrationError(msg)
 

@@ -10,7 +10,7 @@ from torch.fx import GraphModule, Node
 
 from fusion_core.configs import ObservationType, QConfig, QConfigMapping, Skip
 from fusion_core.ledger import Ledger
-from fusion_core.matcher import CallGraph, Match, nearest_miss, scan
+from fusion_core.matcher import CallGraph, Match, NoMatch, nearest_miss, scan
 from fusion_core.nn.weighted import weighted_part
 from fusion_core.passes.dtypes import allows_float_output, choose_dtype_config
 from fusion_core.passes.indices import quantization_index
@@ -80,11 +80,7 @@ def find_groups(
                 quantized.add(node)
         elif node not in inside and node.op.startswith("call_"):
             _refuse(ledger, (node,), _unmatched(node, calls, backend))
-            missed = nearest_miss(node, calls, index)
-            for line in ledger.of(member_names(node)) if missed else ():
-                line.near_miss = (
-                    line.near_miss or f"{render(missed[0].pattern)}: {missed[1].reason}"
-                )
+            _note_near_miss(ledger, node, nearest_miss(node, calls, index))
     read_quantized = {value for group in groups for value in group.inputs}
     for group in groups:
         group.gives_float = (
@@ -197,6 +193,16 @@ def _refuse(ledger: Ledger, nodes: tuple[Node, ...], reason: str) -> None:
     for line in ledger.of(member_names(nodes)):
         line.plugin = line.pattern = line.priority = None
         line.reason = line.reason or reason
+
+
+def _note_near_miss(
+    ledger: Ledger, node: Node, missed: tuple[PatternEntry, NoMatch] | None
+) -> None:
+    if missed is None:
+        return
+    entry, refusal = missed
+    for line in ledger.of(member_names(node)):
+        line.near_miss = line.near_miss or f"{render(entry.pattern)}: {refusal.reason}"
 
 
 def _unmatched(node: Node, calls: CallGraph, backend: Backend) -> str:

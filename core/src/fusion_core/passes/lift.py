@@ -33,6 +33,7 @@ _CONVOLUTIONS: Mapping[Any, type[nn.Module]] = {
     aten.conv2d.default: nn.Conv2d,
     aten.conv3d.default: nn.Conv3d,
 }
+_MATRIX = 2
 _LINEAR = (F.linear, aten.linear.default)
 _BATCH_NORM = (F.batch_norm, torch.batch_norm)
 _BATCH_NORM_BY_RANK = {2: nn.BatchNorm1d, 3: nn.BatchNorm1d, 4: nn.BatchNorm2d, 5: nn.BatchNorm3d}
@@ -139,7 +140,7 @@ def _linear(
     _node: Node, _bound: Mapping[str, Any], tensors: Mapping[str, Tensor | None]
 ) -> nn.Module | None:
     weight, bias = tensors.get("weight"), tensors.get("bias")
-    if weight is None or weight.dim() != 2:
+    if weight is None or weight.dim() != _MATRIX:
         return None
     with torch.device("meta"):
         module = nn.Linear(weight.shape[1], weight.shape[0], bias=bias is not None)

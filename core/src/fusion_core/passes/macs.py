@@ -55,7 +55,7 @@ def count_macs(node: Node, calls: CallGraph) -> int:
 
 def _functional_macs(node: Node, shape: tuple[int, ...], calls: CallGraph) -> int:
     site = calls.site(node)
-    if site is None or len(site.arguments) < 2:
+    if site is None or not site.arguments[1:]:
         return 0
     name = str(
         node.target if node.op == "call_method" else getattr(node.target, "__name__", "")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from torch.fx import GraphModule, Node
 
@@ -142,12 +142,13 @@ def _insert(model: GraphModule, slots: _Slots) -> tuple[str, ...]:
             is_own = slot[1] == slots.own.get(value)
             if shared not in paths:
                 paths[shared] = names.fresh("observer")
-                observer = slot[1]()
+                observer: Any = slot[1]()
                 observer.label = _label(slot, slots, is_own=is_own)
                 model.add_submodule(paths[shared], observer)
             call = _observe(model, current, paths[shared])
             if is_own:
-                current.replace_all_uses_with(call, lambda user, call=call: user is not call)
+                current.replace_all_uses_with(call)
+                call.replace_input_with(call, current)
                 current = call
                 continue
             for reader in slots.readers[slot]:

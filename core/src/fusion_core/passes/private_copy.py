@@ -38,7 +38,7 @@ def private_copy(model: nn.Module) -> nn.Module:
     _plain_types(mine)
     for module in mine.modules():
         if getattr(module, "inplace", False) is True:
-            module.inplace = False
+            vars(module)["inplace"] = False
     return mine
 
 
@@ -76,7 +76,7 @@ def _materialise(module: nn.Module) -> None:
             prune.remove(module, hook._tensor_name)
         elif type(hook).__module__.startswith("torch.nn.utils."):
             hook(module, ())
-            _freeze(module, str(hook.name))
+            _freeze(module, str(getattr(hook, "name", "weight")))
             del module._forward_pre_hooks[key]
 
 
@@ -127,8 +127,8 @@ def _plain_types(model: nn.Module) -> None:
 def _plain_type(kind: type[nn.Module]) -> type[nn.Module] | None:
     """The ``torch.nn`` type that ``kind`` merely renames, or None."""
     for base in kind.__mro__:
-        if base.__module__.startswith("torch.nn.modules"):
-            known = base is not kind and base is not nn.Module and issubclass(base, nn.Module)
+        if base.__module__.startswith("torch.nn.modules") and issubclass(base, nn.Module):
+            known = base is not kind and base is not nn.Module
             return base if known and not issubclass(base, nn.Sequential) else None
         if set(vars(base)) - _HARMLESS:
             return None

@@ -26,6 +26,7 @@ from fusion_core.passes.record import PassRecord, Stage, WeightPlan, advance, re
 MAX_COLUMNS = 2304
 """Longest row of a weight for which codes are chosen with feedback: 256 channels of 3 x 3."""
 
+_WITH_PLACES = 3
 _NEWTON_STEPS = 4
 _LEAST_SLOPE = 0.1
 
@@ -133,14 +134,18 @@ def _without_observers(prepared: GraphModule) -> GraphModule:
 
 def _channel_means(output: Tensor, module: nn.Module) -> Tensor:
     """Mean over everything but batch and channel: shape [batch, channels]."""
-    by_channel = _channels_last(output, module)
+    by_channel = torch.atleast_2d(_channels_last(output, module))
     return by_channel.reshape(by_channel.shape[0], -1, by_channel.shape[-1]).mean(dim=1)
 
 
 def _channels_last(output: Tensor, module: nn.Module) -> Tensor:
     inner = module[0] if isinstance(module, Activated) else module
     inner = inner.float_module if isinstance(inner, ReferenceModule) else inner
-    return output if isinstance(inner, nn.Linear) or output.dim() < 3 else output.movedim(1, -1)
+    return (
+        output
+        if isinstance(inner, nn.Linear) or output.dim() < _WITH_PLACES
+        else output.movedim(1, -1)
+    )
 
 
 @dataclass
@@ -218,7 +223,8 @@ def _is_plain(layer: nn.Module, inputs: list[Tensor]) -> bool:
     """Whether ``layer`` is of a kind whose arithmetic is known here, on inputs with a batch."""
     if isinstance(layer, nn.Linear):
         return all(x.dim() > 1 for x in inputs)
-    dims = {nn.Conv1d: 3, nn.Conv2d: 4, nn.Conv3d: 5}.get(type(layer))
+    kinds: dict[type[nn.Module], int] = {nn.Conv1d: 3, nn.Conv2d: 4, nn.Conv3d: 5}
+    dims = kinds.get(type(layer))
     return dims is not None and all(x.dim() == dims for x in inputs)
 
 
@@ -275,7 +281,7 @@ def _certainty(target: Tensor, outputs: list[Tensor], low: float, high: float) -
     """How much of the mean error is more than chance: ``m^2 / (m^2 + s^2 / n)`` over n samples, per channel."""
     errors = target - torch.cat([each.clamp(low, high).mean(dim=1) for each in outputs])
     count = errors.shape[0]
-    if count < 2:
+    if count == 1:
         return torch.ones(errors.shape[1])
     mean = errors.mean(dim=0).square()
     return mean / (mean + errors.var(dim=0) / count).clamp(min=1e-30)

@@ -241,7 +241,7 @@ def _symmetric_zero_padding(node: Node, calls: CallGraph, dims: int) -> tuple[in
         or site.obstacle is not None
     ):
         return None
-    module = calls.module(node)
+    module: Any = calls.module(node)
     if module is not None:
         amounts, value, mode = module.padding, module.value, "constant"
     else:

@@ -136,12 +136,9 @@ def _operator(value: Any, whole: object) -> Operator:
 
 
 def _is_getattr(value: object) -> bool:
-    return (
-        isinstance(value, tuple)
-        and len(value) == 2
-        and value[0] is getattr
-        and isinstance(value[1], str)
-    )
+    if not isinstance(value, tuple) or value[:1] != (getattr,):
+        return False
+    return [type(each) for each in value[1:]] == [str]
 
 
 def _any_of(
