@@ -27,7 +27,7 @@ from fusion_core.configs import (
 from fusion_core.hookspecs import hookimpl
 from fusion_core.ledger import Ledger, LedgerEntry, Status
 from fusion_core.passes import calibrate, convert, fuse, lower, prepare, refine, trace
-from fusion_core.patterns import MatchAllNode, Operation, any_of, ops
+from fusion_core.patterns import MatchAllNode, Operation, any_arguments, any_of, ops
 from fusion_core.quantize import quantize
 from fusion_core.registry import (
     Backend,
@@ -59,6 +59,7 @@ __all__ = [
     "Report",
     "Skip",
     "Status",
+    "any_arguments",
     "any_of",
     "backends",
     "calibrate",

@@ -19,6 +19,7 @@ from fusion_core.patterns import (
     Op,
     Operation,
     Operator,
+    any_arguments,
     any_of,
     normalize_nested,
     normalize_sequential,
@@ -253,3 +254,8 @@ def test_a_function_that_no_module_holds_is_left_to_pickle_to_refuse():
 
     with pytest.raises((AttributeError, pickle.PicklingError), match="local"):
         pickle.dumps(normalize_sequential((nn.Conv2d, local)))
+
+
+def test_an_operator_with_any_arguments_leaves_the_rest_free_in_a_sequential_tuple() -> None:
+    sequential = normalize_sequential((nn.Conv2d, any_arguments(ops.clamp)))
+    assert sequential == normalize_nested((ops.clamp, nn.Conv2d, ...))

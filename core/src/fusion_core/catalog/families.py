@@ -11,7 +11,7 @@ from torch.fx import Node
 from fusion_core.catalog.fusers import fuse_activation, fuse_batch_norm, fuse_batch_norm_activation
 from fusion_core.configs import BackendPatternConfig, DTypeConfig, ObservationType, Skip
 from fusion_core.nn import fused, reference
-from fusion_core.patterns import Operation, any_of, ops
+from fusion_core.patterns import Operation, any_arguments, any_of, ops
 
 _SEPARATE = ObservationType.OUTPUT_USE_DIFFERENT_OBSERVER_AS_INPUT
 _SHARED = ObservationType.OUTPUT_SHARE_OBSERVER_WITH_INPUT
@@ -22,7 +22,7 @@ _BATCH_NORMS: dict[type[nn.Module], type[nn.Module]] = {
     nn.Conv3d: nn.BatchNorm3d,
     nn.Linear: nn.BatchNorm1d,
 }
-_ACTIVATIONS = any_of(ops.relu, ops.relu6, ops.hardtanh, ops.clamp)
+_ACTIVATIONS = any_of(ops.relu, ops.relu6, any_arguments(ops.hardtanh), any_arguments(ops.clamp))
 
 _ROWS_AND_CHANNELS = 2
 

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterable
-from typing import Any
+from collections.abc import Iterable
 
 from torch import nn
 from torch.fx import Graph, GraphModule, Node
 
-from fusion_core.passes.record import META_KEY, PassRecord
+from fusion_core.passes.record import RECORD, PassRecord
 
 
 def copy_model(model: GraphModule) -> GraphModule:
@@ -22,6 +21,7 @@ def copy_model(model: GraphModule) -> GraphModule:
     for old, new in values.items():
         new.meta = dict(old.meta)
     copied.meta = dict(model.meta)
+    setattr(copied, RECORD, getattr(model, RECORD))
     restore_attributes(copied)
     copied.train(model.training)
     return copied
@@ -29,7 +29,7 @@ def copy_model(model: GraphModule) -> GraphModule:
 
 def restore_attributes(model: GraphModule) -> None:
     """Put the plain attributes of the user's model on ``model``, where it has none of that name."""
-    record = model.meta.get(META_KEY)
+    record = getattr(model, RECORD, None)
     for name, value in (record.preserved if isinstance(record, PassRecord) else {}).items():
         if not hasattr(model, name):
             setattr(model, name, value)
@@ -63,25 +63,6 @@ class Names:
         self._next[stem] = count
         self._taken.add(name)
         return name
-
-
-def replace_argument(user: Node, old: Node, new: Node) -> None:
-    """Make ``user`` read ``new`` where it read ``old``; other users of ``old`` keep it."""
-    user.replace_input_with(old, new)
-
-
-def insert_call(
-    model: GraphModule,
-    before: Node,
-    target: str | Callable[..., Any],
-    args: tuple[Any, ...],
-    **kwargs: Any,
-) -> Node:
-    """Call a module, named by its path, or a function, just before ``before``."""
-    with model.graph.inserting_before(before):
-        if isinstance(target, str):
-            return model.graph.call_module(target, args, kwargs)
-        return model.graph.call_function(target, args, kwargs)
 
 
 def erase(graph: Graph, nodes: Iterable[Node]) -> None:

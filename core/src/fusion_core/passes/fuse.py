@@ -17,7 +17,8 @@ from fusion_core.passes.edit import copy_model, erase, finish
 from fusion_core.passes.indices import fusion_index
 from fusion_core.passes.record import (
     MEMBERS,
-    META_KEY,
+    RECORD,
+    PassRecord,
     Stage,
     advance,
     member_names,
@@ -120,7 +121,8 @@ def _replace(model: GraphModule, match: Match[PatternEntry], module: nn.Module) 
     call.meta = {**match.anchor.meta, MEMBERS: members(reversed(match.nodes))}
     match.anchor.replace_all_uses_with(call)
     erase(model.graph, match.nodes)
-    for line in model.meta[META_KEY].ledger.of(member_names(call)):
+    record: PassRecord = getattr(model, RECORD)
+    for line in record.ledger.of(member_names(call)):
         line.plugin, line.priority = str(match.entry.origin), match.entry.priority
         line.pattern = render(match.entry.pattern)
 

@@ -15,7 +15,9 @@ from fusion_core.configs import ObserverFactory
 from fusion_core.errors import ModelStateError
 from fusion_core.ledger import Ledger
 
-META_KEY = "fusion_core"
+RECORD = "fusion_record"
+"""Attribute of a GraphModule that holds its record; unlike ``meta`` it survives pickling."""
+
 MEMBERS = "fusion_members"
 
 
@@ -97,7 +99,7 @@ def record_of(model: nn.Module, at_least: Stage, wanted_by: str) -> PassRecord:
     Raises:
         ModelStateError: It has none, or has not come as far as ``at_least``.
     """
-    record = getattr(model, "meta", {}).get(META_KEY)
+    record = getattr(model, RECORD, None)
     if not isinstance(record, PassRecord) or record.stage < at_least:
         have = (
             f"a {record.stage.name.lower()} model"
@@ -107,11 +109,6 @@ def record_of(model: nn.Module, at_least: Stage, wanted_by: str) -> PassRecord:
         msg = f"{wanted_by} needs a {at_least.name.lower()} model and was given {have}; run the passes in order"
         raise ModelStateError(msg)
     return record
-
-
-def has_record(model: nn.Module) -> bool:
-    """Whether ``model`` comes from one of the passes."""
-    return isinstance(getattr(model, "meta", {}).get(META_KEY), PassRecord)
 
 
 def members(nodes: Node | Iterable[Node]) -> tuple[Member, ...]:
@@ -135,5 +132,5 @@ def advance(model: GraphModule, record: PassRecord, stage: Stage) -> PassRecord:
     mine.ledger = copy.deepcopy(record.ledger)
     mine.weights = dict(record.weights)
     mine.stage = stage
-    model.meta[META_KEY] = mine
+    setattr(model, RECORD, mine)
     return mine

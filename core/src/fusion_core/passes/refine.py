@@ -7,7 +7,7 @@ really has there, with every layer before it already refined, so it makes up for
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from torch.fx import GraphModule, Interpreter, Node
 
 from fusion_core.configs import quantized_type
-from fusion_core.errors import CalibrationError
+from fusion_core.errors import CalibrationError, first_few
 from fusion_core.nn.fused import Activated
 from fusion_core.nn.reference import ReferenceModule
 from fusion_core.nn.rounding import MAX_POSITIONS, InputMoments, odd_step, round_with_feedback
@@ -84,7 +84,10 @@ def refine(
     with torch.no_grad():
         targets = _float_means(prepared, batches, record) if bias_correction else {}
         weights = _float_weights(prepared, record) if adaptive_rounding else {}
-        _Sweep(refined, mine.weights, targets, weights).run(batches, progress=progress)
+        sweep = _Sweep(refined, mine.weights, targets, weights)
+        sweep.run(batches, progress=progress)
+    if sweep.too_long:
+        mine.ledger.notes.append(f"rounded to nearest, rows too long: {first_few(sweep.too_long)}")
     return finish(refined)
 
 
@@ -157,12 +160,14 @@ class _Sweep:
         plans: How each weight is quantized, by path.
         targets: Mean output in the float model, by path; biases of these are corrected.
         weights: Float weight, by path; codes of these are chosen.
+        too_long: Paths of layers whose rows are too long to choose codes for.
     """
 
     model: GraphModule
     plans: Mapping[str, WeightPlan]
     targets: Mapping[str, Tensor]
     weights: Mapping[str, Tensor]
+    too_long: list[str] = field(default_factory=list)
 
     def run(self, batches: list[Any], *, progress: bool | None) -> None:
         """Sweep once over ``batches``."""
@@ -207,7 +212,9 @@ class _Sweep:
             return
         layer = copy_module(layer)
         layer.float_module = copy_module(layer.float_module)
-        if path in self.weights:
+        if layer.codes[0].numel() > MAX_COLUMNS:
+            self.too_long.append(path)
+        elif path in self.weights:
             _choose_codes(layer, plan, self.weights[path], inputs)
         if path in self.targets:
             activation = module[1] if isinstance(module, Activated) else nn.Identity()
@@ -233,7 +240,7 @@ def _choose_codes(
 ) -> None:
     wanted = quantized_type(plan.observer)
     columns = layer.codes[0].numel()
-    if columns > MAX_COLUMNS or layer.weight_zero_point.any() or layer.axis not in {0, None}:
+    if layer.weight_zero_point.any() or layer.axis not in {0, None}:
         return
     if wanted.quant_min is None or wanted.quant_max is None:
         return

@@ -19,7 +19,7 @@ from fusion_core.passes.edit import finish, restore_attributes
 from fusion_core.passes.lift import lift
 from fusion_core.passes.macs import count_macs
 from fusion_core.passes.private_copy import private_copy
-from fusion_core.passes.record import META_KEY, PassRecord, Stage, members
+from fusion_core.passes.record import RECORD, PassRecord, Stage, members
 from fusion_core.passes.simplify import simplify
 from fusion_core.passes.tracer import trace_graph
 from fusion_core.patterns import Operator, operators_in
@@ -65,7 +65,7 @@ def trace(
         Stage.TRACED, Ledger(), module_names=tuple(name for name, _ in model.named_modules())
     )
     record.preserved = _plain_attributes(model)
-    traced.meta = {META_KEY: record}
+    setattr(traced, RECORD, record)
     restore_attributes(traced)
     traced.eval()
     _propagate(traced, arguments)

@@ -9,6 +9,7 @@ from fusion_core.patterns.grammar import (
     Op,
     Operator,
     Pattern,
+    any_arguments,
     any_of,
 )
 from fusion_core.patterns.normalize import normalize_nested, normalize_sequential
@@ -25,6 +26,7 @@ __all__ = [
     "Operation",
     "Operator",
     "Pattern",
+    "any_arguments",
     "any_of",
     "by_name",
     "from_name",

@@ -134,6 +134,28 @@ def _alternatives_from_names(choices: tuple[Any, ...]) -> Alternatives:
     return Alternatives(from_name(choices))
 
 
+@dataclass(frozen=True, slots=True)
+class FreeArguments:
+    """What :func:`any_arguments` returns: an operator as the user spelled it."""
+
+    operator: Any
+
+
+def any_arguments(operator: object) -> FreeArguments:
+    """An operator whose arguments are free, but for those that the pattern names.
+
+    ``(nn.Conv2d, any_arguments(ops.clamp))`` is a convolution behind which anything clamps, between
+    whatever bounds. In a reverse nested tuple ``...`` at the end says the same.
+
+    Args:
+        operator: An operator.
+
+    Returns:
+        A value usable wherever an operator is.
+    """
+    return FreeArguments(operator)
+
+
 def any_of(*choices: object) -> Alternatives:
     """A pattern that matches where one of ``choices`` does.
 

@@ -17,6 +17,7 @@ from fusion_core.patterns.aliases import Operation, as_operator
 from fusion_core.patterns.grammar import (
     Alternatives,
     AnyOf,
+    FreeArguments,
     LiteralValue,
     MatchAllNode,
     Op,
@@ -102,6 +103,8 @@ def _leaf(value: Any, whole: object) -> Pattern:
         return value
     if isinstance(value, Alternatives):
         return _any_of(value, whole, _leaf)
+    if isinstance(value, FreeArguments):
+        return Op(_operator(value.operator, whole), open=True)
     if isinstance(value, type) and issubclass(value, MatchAllNode):
         return MatchAllNode()
     if _is_getattr(value):
@@ -167,7 +170,7 @@ def _with_inputs(
         raise PatternError(whole, f"{head.operator} reads an attribute and cannot be given inputs")
     if head.inputs is not None:
         raise PatternError(whole, "an operator already has inputs and cannot be given others")
-    return Op(head.operator, inputs, is_open)
+    return Op(head.operator, inputs, is_open or head.open)
 
 
 def _checked(pattern: Pattern, whole: object) -> Pattern:
