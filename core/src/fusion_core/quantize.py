@@ -25,7 +25,7 @@ from fusion_core.passes import (
 from fusion_core.registry import Backend, get_backend
 
 REFINE_SAMPLES = 32
-"""How many samples of the calibration data the model is refined on."""
+"""The model is refined on the first batches that have so many samples together."""
 
 
 def quantize(  # noqa: PLR0913  one keyword for each choice a user has
@@ -153,7 +153,7 @@ class _Data:
         for item in self._items:
             batch = self._inputs(item)
             if samples < REFINE_SAMPLES:
-                self.kept.append(_narrow(batch, REFINE_SAMPLES - samples))
+                self.kept.append(batch)  # whole: the first dimension need not be a batch
                 samples += _samples(batch)
             yield batch
 
@@ -173,14 +173,3 @@ def _tensors(batch: Any) -> Iterator[torch.Tensor]:
 def _samples(batch: Any) -> int:
     """Size of the batch dimension; 1 where there is none to be seen."""
     return max((len(tensor) for tensor in _tensors(batch)), default=1)
-
-
-def _narrow(batch: Any, most: int) -> Any:
-    """The first samples of a batch that is a tensor, or a tuple, list or dict of tensors of one length."""
-    if len({len(tensor) for tensor in _tensors(batch)}) != 1 or _samples(batch) <= most:
-        return batch
-    if isinstance(batch, dict):
-        return {name: _narrow(part, most) for name, part in batch.items()}
-    if isinstance(batch, (tuple, list)):
-        return [_narrow(part, most) for part in batch]
-    return batch[:most] if isinstance(batch, torch.Tensor) else batch

@@ -99,7 +99,7 @@ def test_a_pattern_matches_every_spelling_of_its_calls(tried, pattern, forward):
         (nn.Conv1d, lambda self, x: self.conv(x), "conv (Conv2d) is not Conv1d"),
         (F.relu, lambda self, x: x.relu(), "relu (.relu) is not functional.relu"),
         ((getattr, "T"), lambda self, x: x.shape, "getattr_1 (getattr(shape)) is not getattr(T)"),
-        (ops.relu, lambda self, x: F.relu6(x), "relu6 (functional.relu6) is not <relu>"),
+        (ops.relu, lambda self, x: F.relu6(x), "relu6 (functional.relu6) is not relu"),
         (CONV_RELU, lambda self, x: self.relu(x), "x (placeholder) is not Conv2d"),
         ((ops.add, nn.Conv2d, ANY), lambda self, x: 1 + x, "1 is not Conv2d"),
         (

@@ -42,7 +42,7 @@ class Operator:
         if self.kind == "getattr":
             return f"getattr({self.target})"
         if self.kind == "operation":
-            return f"<{self.target}>"
+            return str(self.target)
         if self.kind == "module":
             return str(self.target.__name__)
         return function_name(self.target)

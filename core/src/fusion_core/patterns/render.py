@@ -1,4 +1,4 @@
-"""A pattern as text: ``Conv2d -> BatchNorm2d -> ReLU``, ``ReLU(operator.add(*, Conv2d))``."""
+"""A pattern as text: ``Conv2d -> BatchNorm2d -> any_of(relu, clamp(...))``, ``ReLU(add(*, Conv2d))``."""
 
 from __future__ import annotations
 
@@ -8,29 +8,46 @@ from fusion_core.patterns.grammar import AnyOf, Op, Pattern
 def render(pattern: Pattern) -> str:
     """The shortest faithful text of ``pattern``.
 
-    Chains are written in data-flow order with arrows, anything else as nested calls.
+    Chains are written in data-flow order with arrows, anything else as nested calls. An operator
+    whose further arguments are free is followed by ``(...)``.
     """
     chain = _as_chain(pattern)
-    if chain is not None:
-        return " -> ".join(chain)
-    return _as_call(pattern)
+    return _as_call(pattern) if chain is None else " -> ".join(chain)
 
 
 def _as_chain(pattern: Pattern) -> list[str] | None:
     """Names in data-flow order where every operator but the first has exactly one input."""
     names: list[str] = []
-    while isinstance(pattern, Op) and pattern.inputs is not None:
-        if len(pattern.inputs) != 1 or pattern.open:
-            return None
-        names.append(str(pattern.operator))
-        pattern = pattern.inputs[0]
-    if isinstance(pattern, AnyOf):
-        if any(isinstance(choice, Op) and choice.inputs for choice in pattern.choices):
-            return None
-        names.append(_as_call(pattern))
-    else:
-        names.append(str(pattern.operator) if isinstance(pattern, Op) else str(pattern))
+    while (link := _last_link(pattern)) is not None:
+        name, pattern = link
+        names.append(name)
+    if isinstance(pattern, Op) and pattern.inputs is not None:
+        return None
+    if isinstance(pattern, AnyOf) and not all(map(_is_bare, pattern.choices)):
+        return None
+    names.append(_as_call(pattern))
     return names[::-1]
+
+
+def _last_link(pattern: Pattern) -> tuple[str, Pattern] | None:
+    """The last operator of a chain, or its alternatives, and what comes before."""
+    choices = pattern.choices if isinstance(pattern, AnyOf) else (pattern,)
+    names: list[str] = []
+    before: Pattern | None = None
+    for choice in choices:
+        if not isinstance(choice, Op) or choice.inputs is None or len(choice.inputs) != 1:
+            return None
+        if before is not None and choice.inputs[0] != before:
+            return None
+        before = choice.inputs[0]
+        names.append(f"{choice.operator}(...)" if choice.open else str(choice.operator))
+    if before is None:
+        return None
+    return names[0] if len(names) == 1 else f"any_of({', '.join(names)})", before
+
+
+def _is_bare(pattern: Pattern) -> bool:
+    return isinstance(pattern, Op) and pattern.inputs is None
 
 
 def _as_call(pattern: Pattern) -> str:
