@@ -194,9 +194,9 @@ def show(results: Mapping[str, Any], report: core.Report) -> None:
         f"{size['float'] / size['int8']:.1f} x smaller",
     )
     table.add_row(
-        f"latency, {results['threads']} threads",
+        f"latency, threads: {results['threads']}",
         *(f"{speed[kind]:.1f} ms" for kind in ("float", "int8")),
-        f"{speed['float'] / speed['int8']:.1f} x as fast",
+        f"{speed['float'] / speed['int8']:.2g} x as fast",
     )
     console.print(table)
     console.print(f"Quantized in {results['quantize_seconds']:.0f} seconds.\n")

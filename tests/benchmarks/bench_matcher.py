@@ -14,9 +14,7 @@ from fusion_core.patterns import normalize_sequential
 
 def _graph(blocks: int) -> fx.GraphModule:
     layers = [
-        layer
-        for _ in range(blocks)
-        for layer in (nn.Conv2d(2, 2, 1), nn.BatchNorm2d(2), nn.ReLU())
+        layer for _ in range(blocks) for layer in (nn.Conv2d(2, 2, 1), nn.BatchNorm2d(2), nn.ReLU())
     ]
     return fx.symbolic_trace(nn.Sequential(*layers).eval())
 

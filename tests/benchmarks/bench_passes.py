@@ -14,9 +14,7 @@ import fusion_core as core
 
 def _chain(blocks: int) -> nn.Module:
     layers = [
-        layer
-        for _ in range(blocks)
-        for layer in (nn.Conv2d(2, 2, 1), nn.BatchNorm2d(2), nn.ReLU())
+        layer for _ in range(blocks) for layer in (nn.Conv2d(2, 2, 1), nn.BatchNorm2d(2), nn.ReLU())
     ]
     return nn.Sequential(*layers).eval()
 

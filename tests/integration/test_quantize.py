@@ -7,7 +7,7 @@ import operator
 
 import pytest
 import torch
-import torch.nn.functional as F
+import torch.nn.functional as F  # noqa: N812  the name everyone knows it by
 from torch import nn
 
 import fusion_core as core
@@ -79,12 +79,12 @@ ACTIVATIONS = [
     ("F.relu", F.relu),
     ("F.relu inplace", lambda x: F.relu(x, inplace=True)),
     ("F.relu keyword", lambda x: F.relu(input=x)),
-    ("F.relu_", lambda x: F.relu_(x)),
+    ("F.relu_", F.relu_),
     ("torch.relu", torch.relu),
-    ("torch.relu_", lambda x: torch.relu_(x)),
+    ("torch.relu_", torch.relu_),
     (".relu", lambda x: x.relu()),
     (".relu_", lambda x: x.relu_()),
-    ("aten.relu", lambda x: torch.ops.aten.relu.default(x)),
+    ("aten.relu", torch.ops.aten.relu.default),
     ("nn.ReLU6", nn.ReLU6()),
     ("F.relu6", F.relu6),
     ("F.relu6 inplace", lambda x: F.relu6(x, inplace=True)),
@@ -151,7 +151,7 @@ ADDITIONS = [
     (".add_", lambda x, y: x.add_(y)),
     ("+=", operator.iadd),
     ("__add__", lambda x, y: x.__add__(y)),
-    ("aten.add", lambda x, y: torch.ops.aten.add.Tensor(x, y)),
+    ("aten.add", torch.ops.aten.add.Tensor),
     ("to itself", lambda x, _: x + x),
     ("broadcast", lambda x, y: x + y.mean((2, 3), keepdim=True)),
     ("broadcast left", lambda x, y: y.mean(1, keepdim=True) + x),
@@ -167,7 +167,7 @@ PRODUCTS = [
     (".mul_", lambda x, y: x.mul_(y)),
     ("*=", operator.imul),
     ("__mul__", lambda x, y: x.__mul__(y)),
-    ("aten.mul", lambda x, y: torch.ops.aten.mul.Tensor(x, y)),
+    ("aten.mul", torch.ops.aten.mul.Tensor),
     ("with itself", lambda x, _: x * x),
     ("broadcast product", lambda x, y: x * y.mean((2, 3), keepdim=True)),
 ]
@@ -207,7 +207,7 @@ FLOAT_OPERATIONS = [
     ("pad reflect", lambda x, _: F.pad(x, (1, 1, 1, 1), mode="reflect"), "pad"),
     ("max pool with indices", lambda x, _: F.max_pool2d(x, 2, return_indices=True)[0], "indices"),
     ("mean as double", lambda x, _: x.mean(1, dtype=torch.float64).float(), "mean"),
-    ("clamp by tensor", lambda x, y: torch.clamp(x, y), "clamp"),
+    ("clamp by tensor", torch.clamp, "clamp"),
     ("silu", lambda x, _: F.silu(x), "silu"),
 ]
 
@@ -454,7 +454,7 @@ def test_a_batch_norm_behind_a_linear_layer_is_folded_on_two_dimensions_only(qua
 
 
 FUNCTIONALS = [
-    ("F.conv2d", lambda x, w, b: F.conv2d(x, w, b), (6, 4, 3, 3), (2, 4, 9, 9)),
+    ("F.conv2d", F.conv2d, (6, 4, 3, 3), (2, 4, 9, 9)),
     ("F.conv2d no bias", lambda x, w, _: F.conv2d(x, w), (6, 4, 3, 3), (2, 4, 9, 9)),
     (
         "F.conv2d some keywords",
@@ -476,8 +476,8 @@ FUNCTIONALS = [
     ),
     ("torch.conv2d", lambda x, w, b: torch.conv2d(x, w, b, 1, 1), (6, 4, 3, 3), (2, 4, 9, 9)),
     ("F.conv1d", lambda x, w, b: F.conv1d(x, w, b, padding=1), (6, 4, 3), (2, 4, 12)),
-    ("F.conv3d", lambda x, w, b: F.conv3d(x, w, b), (6, 4, 3, 3, 3), (2, 4, 5, 5, 5)),
-    ("F.linear", lambda x, w, b: F.linear(x, w, b), (6, 12), (4, 12)),
+    ("F.conv3d", F.conv3d, (6, 4, 3, 3, 3), (2, 4, 5, 5, 5)),
+    ("F.linear", F.linear, (6, 12), (4, 12)),
     ("F.linear keywords", lambda x, w, b: F.linear(bias=b, weight=w, input=x), (6, 12), (4, 12)),
     ("F.linear no bias", lambda x, w, _: F.linear(x, w), (6, 12), (4, 12)),
     ("F.linear relu", lambda x, w, b: F.linear(x, w, b).relu(), (6, 12), (2, 5, 12)),
@@ -749,5 +749,5 @@ def test_a_model_in_training_mode_is_refused_by_name():
 
 
 def test_an_unknown_backend_names_those_that_exist():
-    with pytest.raises(core.errors.UnknownBackendError, match="'fbgem'.*Did you mean 'fbgemm'"):
+    with pytest.raises(core.errors.UnknownBackendError, match=r"'fbgem'.*Did you mean 'fbgemm'"):
         core.quantize(nn.Linear(2, 2).eval(), "fbgem", calibration=[torch.randn(2, 2)])

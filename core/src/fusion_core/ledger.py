@@ -22,6 +22,12 @@ class Status(Enum):
     REMOVED = "removed"
     """Has no effect on the result and is gone."""
 
+    NO_TENSOR = "no tensor"
+    """Computes a size or another Python value; there is nothing to quantize."""
+
+
+_UNCOUNTED = (Status.REMOVED, Status.NO_TENSOR)
+
 
 @dataclass(slots=True)
 class LedgerEntry:
@@ -107,8 +113,8 @@ class Ledger:
         return (self._entries[node] for node in nodes if node in self._entries)
 
     def operations(self) -> Share:
-        """Operations in the backend's kernels, of all that are still there."""
-        left = [entry for entry in self if entry.status is not Status.REMOVED]
+        """Operations in the backend's kernels, of all on tensors that are still there."""
+        left = [entry for entry in self if entry.status not in _UNCOUNTED]
         return Share(sum(entry.status is Status.INT8 for entry in left), len(left))
 
     def macs(self) -> Share:

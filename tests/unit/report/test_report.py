@@ -41,7 +41,7 @@ def test_it_names_backend_plugin_versions_and_shares(quantized) -> None:
 
 
 def test_it_shows_the_notes(quantized) -> None:
-    (note,) = quantized.meta["fusion_core"].ledger.notes
+    (note,) = core.report(quantized).ledger.notes
     assert note in str(core.report(quantized))
 
 

@@ -10,12 +10,14 @@ import torch
 import torch.nn.functional as F  # noqa: N812  the name everyone knows it by
 from torch import Tensor, nn
 
+from fusion_core.kernels.depthwise import fast_form
 from fusion_core.kernels.engine import (
     accept_quantized_tensors,
     native_weight,
     plain_weight,
     quantized_engine,
 )
+from fusion_core.kernels.geometry import ConvSettings
 from fusion_core.qops import QuantizedTensor
 
 _HIGHEST_CODE = 255
@@ -249,31 +251,11 @@ class PackedLinearToFloat(PackedLinear):
         return result if self.bounds in _DONE_BY_KERNEL else torch.clamp(result, *self.bounds)
 
 
-@dataclass(frozen=True, slots=True)
-class ConvSettings:
-    """Geometry of a convolution, one value per spatial dimension, outermost first.
-
-    Attributes:
-        stride: Step.
-        padding: Zeros on both sides.
-        dilation: Distance between taps.
-        groups: Number of groups of channels.
-        before: Zeros to add first, in the order of ``F.pad``, where the two sides differ; else
-            empty.
-    """
-
-    stride: tuple[int, ...]
-    padding: tuple[int, ...]
-    dilation: tuple[int, ...]
-    groups: int
-    before: tuple[int, ...] = ()
-
-
 class PackedConv(PackedModule):
     """Convolution in 1, 2 or 3 dimensions, with ReLU where the output is rectified.
 
     Attributes:
-        settings: Its geometry.
+        settings: Its geometry, as it is packed.
     """
 
     def __init__(
@@ -286,7 +268,9 @@ class PackedConv(PackedModule):
     ) -> None:
         """Pack ``weight``, codes of shape [out, in / groups, *kernel], for ``engine``."""
         super().__init__(engine, output)
-        self.settings = settings
+        self.settings, self._positions = settings, None
+        if engine == "fbgemm":
+            self.settings, self._positions = fast_form(settings, weight.codes.shape)
         self._pack(weight, bias)
 
     @property
@@ -306,7 +290,7 @@ class PackedConv(PackedModule):
         """Of ``codes``, ``quint8`` of shape [batch, in, *size]; ``quint8`` of shape [batch, out, *size]."""
         if self.settings.before:
             codes = F.pad(codes, self.settings.before)
-        kernel = getattr(
-            torch.ops.quantized, self._name + ("_relu" if self.output.is_rectified else "")
-        )
-        return self.clamped(kernel(codes, self._packed, self.output.scale, self.output.zero_point))
+        suffix = "_relu" if self.output.is_rectified else ""
+        kernel = getattr(torch.ops.quantized, self._name + suffix)
+        result = kernel(codes, self._packed, self.output.scale, self.output.zero_point)
+        return self.clamped(result if self._positions is None else self._positions.of(result))

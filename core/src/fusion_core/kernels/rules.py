@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
 import torch
+import torch.nn.functional as F  # noqa: N812  the name everyone knows it by
 from torch import Tensor, nn
 from torch.fx import Node
 from torch.fx.node import map_arg
 
 from fusion_core.configs import LoweringRule, Replacement, Skip
+from fusion_core.kernels.geometry import ConvSettings
 from fusion_core.kernels.modules import (
     Binary,
-    ConvSettings,
     Dequantize,
     OutputCodes,
     PackedConv,
@@ -143,10 +144,14 @@ class _Weighted:
             return Skip("its weight is not quantized")
         if weighted.codes.dtype is not torch.int8:
             return Skip(f"the kernels take int8 weights, not {weighted.codes.dtype}")
-        return self._pack(weighted, output, codes)
+        return self._pack(weighted, output, codes, modules)
 
     def _pack(
-        self, weighted: reference.ReferenceModule, output: OutputCodes, codes: Node
+        self,
+        weighted: reference.ReferenceModule,
+        output: OutputCodes,
+        codes: Node,
+        modules: Modules,
     ) -> Replacement | Skip:
         arguments = (self.engine, weighted.quantized_weight, weighted.bias, output)
         if isinstance(weighted, reference.Linear):
@@ -154,7 +159,35 @@ class _Weighted:
         settings = _conv_settings(weighted.float_module, codes)
         if isinstance(settings, Skip):
             return settings
+        if not settings.before:
+            codes, before = _through_padding(codes, len(settings.stride), modules)
+            settings = replace(settings, before=before)
         return Replacement(PackedConv(*arguments, settings), (codes,))
+
+
+def _through_padding(codes: Node, dims: int, modules: Modules) -> tuple[Node, tuple[int, ...]]:
+    """The codes in front of a zero padding and what it adds; ``codes`` and nothing without one."""
+    pad = codes.args[0]
+    if not isinstance(pad, Node):
+        return codes, ()
+    source = _codes_of(pad.args[0]) if pad.args else None
+    if source is None or source.args[1:] != codes.args[1:]:
+        return codes, ()
+    amounts: Any = ()
+    if pad.op == "call_module":
+        module: Any = modules[str(pad.target)]
+        amounts = module.padding if isinstance(module, _PADDINGS) and not module.value else ()
+    elif pad.target is F.pad:
+        rest = {**dict(zip(("pad", "mode", "value"), pad.args[1:], strict=False)), **pad.kwargs}
+        constant = rest.get("mode", "constant") == "constant"
+        amounts = rest["pad"] if constant and not rest.get("value") else ()
+    else:
+        return codes, ()
+    fits = len(amounts) == 2 * dims and all(type(each) is int and each >= 0 for each in amounts)
+    return (source, tuple(amounts)) if fits else (codes, ())
+
+
+_PADDINGS = (nn.ConstantPad1d, nn.ConstantPad2d, nn.ConstantPad3d)
 
 
 def _lower_linear_to_float(engine: str, call: Node, modules: Modules) -> Replacement | Skip:
@@ -167,8 +200,9 @@ def _lower_linear_to_float(engine: str, call: Node, modules: Modules) -> Replace
     layer: Any = module.weighted if isinstance(module, fused.Activated) else module
     if not isinstance(layer, reference.ReferenceModule) or layer.codes.dtype is not torch.int8:
         return Skip("its weight is not int8")
-    activated = isinstance(module, fused.Activated)
-    bounds = _activation_bounds(module.activation) if activated else (None, None)
+    bounds: tuple[float | None, float | None] = (None, None)
+    if isinstance(module, fused.Activated):
+        bounds = _activation_bounds(module.activation)
     arguments = (engine, layer.quantized_weight, layer.bias, source)
     return Replacement(PackedLinearToFloat(*arguments, bounds=bounds), (values,))
 

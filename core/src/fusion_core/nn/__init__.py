@@ -1,5 +1,6 @@
 """The modules that stand in prepared and quantized graphs."""
 
+from fusion_core.nn import fused, reference
 from fusion_core.nn.histogram import HistogramObserver
 from fusion_core.nn.observers import (
     FixedQParamsObserver,
@@ -20,4 +21,6 @@ __all__ = [
     "Observer",
     "PerChannelMinMaxObserver",
     "PlaceholderObserver",
+    "fused",
+    "reference",
 ]

@@ -15,7 +15,7 @@ from torch import nn
 from torch.fx import GraphModule
 from typing_extensions import Self
 
-from fusion_core.errors import CalibrationError, first_few
+from fusion_core.errors import CalibrationError, FusionError, first_few
 from fusion_core.passes.record import Stage, record_of
 
 
@@ -76,7 +76,9 @@ def run(model: nn.Module, batch: Any, index: int) -> Any:
     args, kwargs = as_arguments(batch)
     try:
         return model(*args, **kwargs)
-    except TypeError as error:
+    except FusionError:
+        raise
+    except Exception as error:
         shown = type(batch).__name__ + (f" of {len(batch)}" if hasattr(batch, "__len__") else "")
         msg = (
             f"calibration item {index} ({shown}) is no input of the model: {error}. An item is a tensor, a tuple "
@@ -116,7 +118,7 @@ class _Reach:
         return [
             path
             for path, observer in self._observers.items()
-            if path not in self._called and not getattr(observer, "observed", False)
+            if not getattr(observer, "observed", path in self._called)
         ]
 
 

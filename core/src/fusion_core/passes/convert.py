@@ -59,12 +59,21 @@ def _check_calibrated(model: GraphModule, record: PassRecord) -> None:
     unseen = []
     for path in record.observers:
         observer = model.get_submodule(path)
-        if not getattr(observer, "observed", True):
+        if not _has_seen_data(observer):
             unseen.append(str(getattr(observer, "label", "") or path))
     if unseen:
         listed = first_few(unseen)
         msg = f"the model has not been calibrated at {listed}; run calibrate(model, data) before convert"
         raise CalibrationError(msg)
+
+
+def _has_seen_data(observer: Any) -> bool:
+    """Whether an observer recorded anything; PyTorch's say so by a range that is not inside out."""
+    observed = getattr(observer, "observed", None)
+    low, high = getattr(observer, "min_val", None), getattr(observer, "max_val", None)
+    if observed is not None or not isinstance(low, Tensor) or not isinstance(high, Tensor):
+        return observed is not False
+    return low.numel() > 0 and bool((low <= high).all())
 
 
 def quantize_weight(weight: Tensor, plan: WeightPlan) -> QuantizedTensor:

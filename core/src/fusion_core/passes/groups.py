@@ -9,7 +9,7 @@ import torch
 from torch.fx import GraphModule, Node
 
 from fusion_core.configs import ObservationType, QConfig, QConfigMapping, Skip
-from fusion_core.ledger import Ledger
+from fusion_core.ledger import Ledger, Status
 from fusion_core.matcher import CallGraph, Match, NoMatch, nearest_miss, scan
 from fusion_core.nn.weighted import weighted_part
 from fusion_core.passes.dtypes import allows_float_output, choose_dtype_config
@@ -191,6 +191,8 @@ def _accept(ledger: Ledger, group: Group) -> None:
 
 def _refuse(ledger: Ledger, nodes: tuple[Node, ...], reason: str) -> None:
     for line in ledger.of(member_names(nodes)):
+        if line.status is Status.NO_TENSOR:
+            continue
         line.plugin = line.pattern = line.priority = None
         line.reason = line.reason or reason
 

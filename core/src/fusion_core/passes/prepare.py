@@ -8,8 +8,9 @@ from typing import Any, TypeAlias
 
 from torch.fx import GraphModule, Node
 
+from fusion_core.catalog import static_qconfig
 from fusion_core.configs import ObserverFactory, QConfigMapping
-from fusion_core.errors import ModelStateError, UnknownModuleNameError
+from fusion_core.errors import UnknownModuleNameError
 from fusion_core.passes.edit import Names, copy_model, finish
 from fusion_core.passes.groups import SHARED, Group, find_groups
 from fusion_core.passes.record import PassRecord, Stage, advance, members, record_of
@@ -33,21 +34,21 @@ def prepare(
     Args:
         model: What :func:`fuse` returned. It is not changed.
         backend: Name of the backend, or the backend; default the one the model was fused for.
-        qconfig_mapping: Which operation gets which observers; default the backend's own.
+        qconfig_mapping: Which operation gets which observers; default the backend's own, and where it
+            has none :func:`fusion_core.catalog.static_qconfig` for everything.
 
     Returns:
         A new GraphModule that computes the same and records what flows through it.
 
     Raises:
-        ModelStateError: ``model`` has not been fused, or there is no qconfig mapping.
+        ModelStateError: ``model`` has not been fused.
         UnknownModuleNameError: The mapping names a module the model does not have.
     """
     record = record_of(model, Stage.FUSED, "prepare")
     chosen = get_backend(record.backend if backend is None else backend)
-    mapping = chosen.qconfig_mapping if qconfig_mapping is None else qconfig_mapping
+    mapping = qconfig_mapping or chosen.qconfig_mapping
     if mapping is None:
-        msg = f"backend {chosen.name!r} has no default qconfig mapping; pass qconfig_mapping"
-        raise ModelStateError(msg)
+        mapping = QConfigMapping(global_qconfig=static_qconfig())
     _check_names(mapping, record)
     prepared = copy_model(model)
     mine = advance(prepared, record, Stage.PREPARED)

@@ -67,8 +67,12 @@ def _computed_tensors(model: nn.Module) -> Iterator[Tensor]:
 def _materialise(module: nn.Module) -> None:
     """Replace every computed weight of ``module`` by its value."""
     if parametrize.is_parametrized(module):
-        for name in list(module.parametrizations):  # type: ignore[arg-type]  # a ModuleDict, by is_parametrized
-            parametrize.remove_parametrizations(module, name, leave_parametrized=True)
+        # The class that computes the weights is shared with the user's module, so it is left, not changed.
+        values = {name: getattr(module, name).detach() for name in module.parametrizations}  # type: ignore[union-attr]  # a ModuleDict, by is_parametrized
+        module.__class__ = parametrize.type_before_parametrizations(module)
+        del module.parametrizations
+        for name, value in values.items():
+            module.register_parameter(name, nn.Parameter(value.clone(), requires_grad=False))
     # The older forms of weight norm, spectral norm and pruning are pre-hooks that know their
     # tensor's name.
     for key, hook in list(module._forward_pre_hooks.items()):

@@ -16,6 +16,7 @@ from fusion_core.errors import ModelStateError
 from fusion_core.ledger import Ledger
 
 RECORD = "fusion_record"
+_DEEPCOPIED = "_user_preserved_attributes"
 """Attribute of a GraphModule that holds its record; unlike ``meta`` it survives pickling."""
 
 MEMBERS = "fusion_members"
@@ -93,6 +94,12 @@ class PassRecord:
     preserved: dict[str, Any] = field(default_factory=dict)
 
 
+def attach(model: GraphModule, record: PassRecord) -> None:
+    """Make ``record`` the record of ``model``: pickling keeps attributes, deepcopy what torch looks for."""
+    setattr(model, RECORD, record)
+    model.meta = {**model.meta, _DEEPCOPIED: {**record.preserved, RECORD: record}}
+
+
 def record_of(model: nn.Module, at_least: Stage, wanted_by: str) -> PassRecord:
     """The record of ``model``.
 
@@ -132,5 +139,5 @@ def advance(model: GraphModule, record: PassRecord, stage: Stage) -> PassRecord:
     mine.ledger = copy.deepcopy(record.ledger)
     mine.weights = dict(record.weights)
     mine.stage = stage
-    setattr(model, RECORD, mine)
+    attach(model, mine)
     return mine

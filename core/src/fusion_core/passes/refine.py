@@ -72,15 +72,11 @@ def refine(
         raise CalibrationError(msg)
     refined = copy_model(model)
     mine = advance(refined, record, Stage.CONVERTED)
-    steps = [
-        name
-        for name, on in (
-            ("adaptive rounding", adaptive_rounding),
-            ("bias correction", bias_correction),
-        )
-        if on
-    ]
-    mine.ledger.notes.append(f"refined on {len(batches)} batches: {', '.join(steps) or 'nothing'}")
+    switches = {"adaptive rounding": adaptive_rounding, "bias correction": bias_correction}
+    steps = ", ".join(name for name, on in switches.items() if on)
+    if not mine.weights or not steps:
+        return finish(refined)
+    mine.ledger.notes.append(f"refined on {len(batches)} batches: {steps}")
     with torch.no_grad():
         targets = _float_means(prepared, batches, record) if bias_correction else {}
         weights = _float_weights(prepared, record) if adaptive_rounding else {}
@@ -137,7 +133,7 @@ def _without_observers(prepared: GraphModule) -> GraphModule:
 
 def _channel_means(output: Tensor, module: nn.Module) -> Tensor:
     """Mean over everything but batch and channel: shape [batch, channels]."""
-    by_channel = torch.atleast_2d(_channels_last(output, module))
+    by_channel: Tensor = torch.atleast_2d(_channels_last(output, module))
     return by_channel.reshape(by_channel.shape[0], -1, by_channel.shape[-1]).mean(dim=1)
 
 
@@ -216,7 +212,7 @@ class _Sweep:
             self.too_long.append(path)
         elif path in self.weights:
             _choose_codes(layer, plan, self.weights[path], inputs)
-        if path in self.targets:
+        if path in self.targets and (not plan.part or isinstance(module, Activated)):
             activation = module[1] if isinstance(module, Activated) else nn.Identity()
             _correct_bias(layer, activation, self.targets[path], inputs)
         if plan.part:

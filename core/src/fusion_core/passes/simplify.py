@@ -33,8 +33,7 @@ def simplify(model: GraphModule, ledger: Ledger) -> None:
     * A module called from several places becomes one module for each; they share their parameters.
     * A parameter that is read directly, beside the module that owns it, is read from a name of its
       own.
-    * SyncBatchNorm becomes BatchNorm; zero padding joins the convolution behind it where both are
-      symmetric.
+    * SyncBatchNorm becomes BatchNorm.
 
     Args:
         model: The graph; changed in place.
@@ -49,7 +48,6 @@ def simplify(model: GraphModule, ledger: Ledger) -> None:
     _one_module_per_call(model)
     _own_names_for_reads(model)
     _plain_batch_norm(model)
-    _absorb_padding(model, ledger)
 
 
 def _calls(model: GraphModule) -> CallGraph:
@@ -203,8 +201,13 @@ def _plain_batch_norm(model: GraphModule) -> None:
         model.add_submodule(str(node.target), plain.eval())
 
 
-def _absorb_padding(model: GraphModule, ledger: Ledger) -> None:
-    """Give the zero padding in front of a convolution to the convolution, which pads for nothing."""
+def absorb_padding(model: GraphModule, ledger: Ledger) -> None:
+    """Give the zero padding in front of a convolution to the convolution, which pads for nothing.
+
+    Args:
+        model: A lifted graph; changed in place. Padding stays where its two sides differ.
+        ledger: Told what was removed.
+    """
     calls = _calls(model)
     for node in list(model.graph.nodes):
         conv = calls.module(node)

@@ -19,8 +19,8 @@ from fusion_core.passes.edit import finish, restore_attributes
 from fusion_core.passes.lift import lift
 from fusion_core.passes.macs import count_macs
 from fusion_core.passes.private_copy import private_copy
-from fusion_core.passes.record import RECORD, PassRecord, Stage, members
-from fusion_core.passes.simplify import simplify
+from fusion_core.passes.record import PassRecord, Stage, attach, members
+from fusion_core.passes.simplify import absorb_padding, simplify
 from fusion_core.passes.tracer import trace_graph
 from fusion_core.patterns import Operator, operators_in
 from fusion_core.registry import Backend, get_backend
@@ -65,13 +65,14 @@ def trace(
         Stage.TRACED, Ledger(), module_names=tuple(name for name, _ in model.named_modules())
     )
     record.preserved = _plain_attributes(model)
-    setattr(traced, RECORD, record)
+    attach(traced, record)
     restore_attributes(traced)
     traced.eval()
     _propagate(traced, arguments)
     _open_ledger(traced, record.ledger, opaque)
     simplify(traced, record.ledger)
     lift(traced, {each.target for each in operators if each.kind == "function"})
+    absorb_padding(traced, record.ledger)
     finish(traced)
     _propagate(traced, arguments)
     return traced
@@ -176,7 +177,7 @@ def _open_ledger(model: GraphModule, ledger: Ledger, opaque: Mapping[str, str]) 
                 operation=str(site.operators[0]) if site else str(node.target),
                 path=next((member.path for member in members(node)), ""),
                 macs=count_macs(node, calls),
-                status=Status.FLOAT,
+                status=Status.FLOAT if "tensor_meta" in node.meta else Status.NO_TENSOR,
                 reason=f"kept whole: {reason}" if reason else None,
             )
         )

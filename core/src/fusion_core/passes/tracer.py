@@ -24,8 +24,10 @@ class QuantizationTracer(Tracer):
         failed: Path and type of the innermost module whose forward raised, after a failure.
     """
 
-    def __init__(self, leaf_types: Collection[type[nn.Module]], opaque: Collection[str]) -> None:
-        """A tracer for one attempt.
+    def __init__(
+        self, leaf_types: Collection[type[nn.Module]] = (), opaque: Collection[str] = ()
+    ) -> None:
+        """A tracer for one attempt; without arguments it is what FX unpickles a traced model with.
 
         Args:
             leaf_types: Exact module types that are not inlined, beside those of ``torch.nn``.

@@ -9,6 +9,9 @@ from dataclasses import dataclass
 from fusion_core.ledger import LedgerEntry, Status
 
 
+_LAST = (Status.REMOVED, Status.NO_TENSOR)
+
+
 @dataclass(frozen=True, slots=True)
 class Int8Group:
     """Operations that the same pattern and kernel took.
@@ -80,7 +83,7 @@ def other_groups(ledger: Iterable[LedgerEntry]) -> list[OtherRow]:
         OtherRow(status, len(group), operation, _places(group), _macs(group), why)
         for (status, operation, why), group in groups.items()
     ]
-    return sorted(rows, key=lambda row: (row.status is Status.REMOVED, -row.macs))
+    return sorted(rows, key=lambda row: (row.status in _LAST, -row.macs))
 
 
 def int8_groups(ledger: Iterable[LedgerEntry]) -> list[Int8Group]:
@@ -106,6 +109,8 @@ def _plugin(entry: LedgerEntry) -> str:
 def _why(entry: LedgerEntry) -> str:
     """The reason, what is known instead of one, and the pattern that came nearest."""
     reason = entry.reason
+    if entry.status is Status.NO_TENSOR:
+        return "it gives no tensor"
     if reason is None and entry.pattern is not None:
         reason = f"taken by {entry.pattern} of {_plugin(entry)}, and not yet lowered"
     parts = [reason or "not yet decided"]

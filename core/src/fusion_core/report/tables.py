@@ -9,6 +9,7 @@ from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from fusion_core.errors import first_few
 from fusion_core.ledger import Ledger, Share, Status
 from fusion_core.report.rows import EntryRow, Int8Group, OtherRow
 
@@ -17,9 +18,11 @@ _STYLES = {
     Status.REFERENCE: "yellow",
     Status.FLOAT: "red",
     Status.REMOVED: "dim",
+    Status.NO_TENSOR: "dim",
 }
 _UNITS = ((10**9, "G"), (10**6, "M"), (10**3, "k"))
 _THE_MODEL = "(the model)"
+_PLACES = 3
 
 
 def heading(ledger: Ledger, stage: str, versions: str) -> Iterator[RenderableType]:
@@ -42,7 +45,7 @@ def other_table(rows: Sequence[OtherRow]) -> Iterator[RenderableType]:
         return
     table = _table("Not int8", ("", "#", "operation", "in", "MACs", "why"))
     for row in rows:
-        places = ", ".join(place or _THE_MODEL for place in row.places)
+        places = first_few((place or _THE_MODEL for place in row.places), _PLACES)
         table.add_row(
             *(_status(row.status), str(row.count), Text(row.operation), Text(places)),
             *(amount(row.macs), Text(row.why)),

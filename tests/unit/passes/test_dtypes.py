@@ -1,0 +1,72 @@
+from __future__ import annotations
+
+import pytest
+import torch
+
+import fusion_core as core
+from fusion_core.passes.dtypes import choose_dtype_config
+
+SHORT = core.DTypeWithConstraints(
+    dtype=torch.qint8, quant_min_lower_bound=-64, quant_max_upper_bound=63
+)
+FLOORED = core.DTypeWithConstraints(dtype=torch.quint8, scale_min_lower_bound=2**-12)
+EXACT = core.DTypeWithConstraints(
+    dtype=torch.quint8, scale_exact_match=1 / 256, zero_point_exact_match=0
+)
+
+
+def config(**options):
+    return core.DTypeConfig(
+        **{"input_dtype": torch.quint8, "output_dtype": torch.quint8, **options}
+    )
+
+
+def fixed(scale, zero_point):
+    spec = core.ObserverSpec(core.nn.FixedQParamsObserver, scale=scale, zero_point=zero_point)
+    return core.catalog.static_qconfig().model_copy(update={"output": spec})
+
+
+STATIC = core.catalog.static_qconfig()
+
+
+@pytest.mark.parametrize(
+    ("wanted", "qconfig", "problem"),
+    [
+        (config(weight_dtype=torch.qint8), STATIC, None),
+        (config(weight_dtype=torch.int8), STATIC, None),
+        (config(), STATIC, None),
+        (config(input_dtype=torch.qint8), STATIC, "its input must be torch.qint8, .*torch.quint8"),
+        (config(output_dtype=torch.float32), STATIC, "its output must be torch.float32"),
+        (config(weight_dtype=SHORT), STATIC, r"its weight must have codes in \[-64, 63\]"),
+        (config(input_dtype=FLOORED), STATIC, "its input must have a scale of at least"),
+        (config(output_dtype=EXACT), STATIC, "fixed scale and zero point .* measures them"),
+        (config(output_dtype=EXACT), fixed(1 / 256, 0), None),
+        (config(output_dtype=EXACT), fixed(1 / 128, 0), "the qconfig gives"),
+        (config(is_dynamic=True), STATIC, "the backend's kernel is dynamic"),
+    ],
+)
+def test_a_qconfig_fits_a_kernel_or_it_is_said_why_not(wanted, qconfig, problem):
+    chosen, reason = choose_dtype_config([wanted], qconfig, weighted=True)
+
+    assert (chosen is wanted) == (problem is None)
+    if problem is not None:
+        with pytest.raises(AssertionError, match=problem):
+            raise AssertionError(reason)
+
+
+def test_the_weight_counts_only_where_there_is_one():
+    wanted = config(weight_dtype=SHORT)
+
+    assert choose_dtype_config([wanted], STATIC, weighted=False) == (wanted, "")
+
+
+def test_the_first_combination_that_fits_is_taken_and_the_first_problem_reported():
+    narrow, other = config(weight_dtype=SHORT), config(input_dtype=torch.qint8)
+    wide = config(weight_dtype=torch.qint8)
+
+    assert choose_dtype_config([narrow, wide], STATIC, weighted=True)[0] is wide
+    assert "[-64, 63]" in choose_dtype_config([narrow, other], STATIC, weighted=True)[1]
+    assert choose_dtype_config([], STATIC, weighted=True) == (
+        None,
+        "the backend lists no dtypes for it",
+    )
