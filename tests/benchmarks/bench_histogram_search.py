@@ -69,7 +69,7 @@ def run() -> list[dict[str, Any]]:
     """One row per kind of data, then ``geometric mean``; every time is CPU time of one thread."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)
-        from torch.ao.quantization.observer import (  # noqa: PLC0415  # only here is it needed
+        from torch.ao.quantization.observer import (  # only here is it needed
             HistogramObserver as TorchObserver,
         )
     threads = torch.get_num_threads()

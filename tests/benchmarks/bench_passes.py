@@ -24,10 +24,9 @@ def run() -> list[dict[str, Any]]:
     from torch.ao.quantization import get_default_qconfig_mapping
     from torch.ao.quantization.quantize_fx import prepare_fx
 
-    rows = []
+    rows, mapping = [], get_default_qconfig_mapping("fbgemm")
     for blocks in (30, 100):
         model, example = _chain(blocks), torch.randn(1, 2, 4, 4)
-        mapping = get_default_qconfig_mapping("fbgemm")
 
         def ours(model: nn.Module = model, example: torch.Tensor = example) -> None:
             core.prepare(core.fuse(core.trace(model, example, backend="fbgemm"), "fbgemm"))

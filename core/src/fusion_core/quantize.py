@@ -44,8 +44,7 @@ def quantize(  # noqa: PLR0913  one keyword for each choice a user has
 ) -> GraphModule:
     """Quantize a model for a backend: post-training, static, int8.
 
-    Runs :func:`trace`, :func:`fuse`, :func:`prepare`, :func:`calibrate`, :func:`convert`,
-    :func:`refine` and :func:`lower`; each can be called on its own.
+    Runs trace, fuse, prepare, calibrate, convert, refine and lower, each of which is public.
 
     Args:
         model: A module in eval mode with float32 parameters. It is not changed.
@@ -72,31 +71,22 @@ def quantize(  # noqa: PLR0913  one keyword for each choice a user has
     Raises:
         UnknownBackendError: No backend has that name.
         PluginError: The backend's plugin is broken.
-        CalibrationError: There are no calibration data, or they are unusable; says which and where.
+        CalibrationError: There are no calibration data, or they are unusable; says where.
         TraceError: The model cannot be traced; says where.
         TrainingModeError: The model is in training mode.
         UnsupportedModelError: The model as a whole cannot be quantized.
         UnknownModuleNameError: ``qconfig_mapping`` names a module that does not exist.
-        FuseError: A fuser method of the backend failed.
-        LoweringError: A lowering rule of the backend failed.
     """
     chosen = get_backend(backend)
     data = _Data(calibration, has_labels=has_labels, limit=limit)
-    traced = trace(
-        model, data.first() if example_inputs is None else example_inputs, backend=chosen
-    )
+    example = data.first() if example_inputs is None else example_inputs
+    traced = trace(model, example, backend=chosen)
     prepared = prepare(fuse(traced, chosen), chosen, qconfig_mapping)
     calibrate(prepared, data, progress=progress)
     converted = convert(prepared)
     if adaptive_rounding or bias_correction:
-        converted = refine(
-            converted,
-            prepared,
-            data.kept,
-            adaptive_rounding=adaptive_rounding,
-            bias_correction=bias_correction,
-            progress=progress,
-        )
+        switches = {"adaptive_rounding": adaptive_rounding, "bias_correction": bias_correction}
+        converted = refine(converted, prepared, data.kept, progress=progress, **switches)
     return converted if reference else lower(converted, chosen)
 
 

@@ -71,7 +71,9 @@ def test_values_that_are_not_finite_name_the_place(model, bad):
 
 
 def test_data_that_leave_observers_without_a_value_are_refused_by_naming_the_places(model):
-    with pytest.raises(CalibrationError, match="calibration never reached: the input input_1 of 0"):
+    with pytest.raises(
+        CalibrationError, match=r"never reached: the output of 0, the input input_1 of 0"
+    ):
         core.calibrate(model, [X[:0]])
 
 

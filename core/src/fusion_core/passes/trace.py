@@ -73,9 +73,7 @@ def trace(
     simplify(traced, record.ledger)
     lift(traced, {each.target for each in operators if each.kind == "function"})
     absorb_padding(traced, record.ledger)
-    finish(traced)
-    _propagate(traced, arguments)
-    return traced
+    return finish(traced)
 
 
 def bind_inputs(

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 
 from fusion_core.ledger import LedgerEntry, Status
 
-
 _LAST = (Status.REMOVED, Status.NO_TENSOR)
 
 

@@ -1,0 +1,78 @@
+from __future__ import annotations
+
+import pytest
+import torch
+import torch.nn.functional as F  # noqa: N812  the name everyone knows it by
+from torch import nn
+
+import fusion_core as core
+
+X = torch.randn(2, 4, 6, 6)
+
+
+class Weighted(nn.Module):
+    def __init__(self, function, *shape: int) -> None:
+        super().__init__()
+        self.function = function
+        self.w, self.b = nn.Parameter(torch.randn(shape)), nn.Parameter(torch.randn(shape[0]))
+
+    def forward(self, x):
+        return self.function(x, self.w, self.b)
+
+
+@pytest.mark.parametrize(
+    ("function", "shape", "kind"),
+    [
+        (F.conv2d, (6, 4, 3, 3), "Conv2d"),
+        (torch.conv2d, (6, 4, 3, 3), "Conv2d"),
+        (lambda x, w, _: F.conv2d(x, w, None, 2, (1, 0), groups=2), (6, 2, 3, 3), "Conv2d"),
+        (lambda x, w, b: F.conv2d(x, w, b, padding="same", dilation=[2]), (6, 4, 3, 3), "Conv2d"),
+        (lambda x, w, b: F.conv1d(x[:, :, 0], w, b), (6, 4, 3), "Conv1d"),
+        (lambda x, w, b: F.conv3d(x[:, :, None], w, b), (6, 4, 1, 3, 3), "Conv3d"),
+        (F.linear, (5, 6), "Linear"),
+    ],
+)
+def test_a_weighted_function_of_the_models_own_parameters_becomes_a_module(
+    ops, function, shape, kind
+):
+    model = Weighted(function, *shape).eval()
+    traced = core.trace(model, X)
+
+    assert ops(traced)[-1] == kind
+    assert torch.equal(traced(X), model(X))
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda x, w, b: F.linear(x, w, b) + w.sum(),
+        lambda x, w, b: F.linear(F.linear(x, w, b), w, b),
+        lambda x, w, b: F.linear(x, w * 2, b),
+        lambda x, _, b: F.linear(x, x[0, 0], b),
+    ],
+    ids=["read elsewhere", "used twice", "computed", "an input"],
+)
+def test_a_weight_that_is_not_the_functions_alone_stays(ops, function):
+    model = Weighted(function, 6, 6).eval()
+    traced = core.trace(model, X)
+
+    assert "Linear" not in ops(traced)
+    assert torch.equal(traced(X), model(X))
+
+
+def test_a_function_that_a_pattern_names_itself_stays(backend, ops):
+    toy = backend(core.BackendPatternConfig(F.linear))
+
+    assert ops(core.trace(Weighted(F.linear, 5, 6).eval(), X, backend=toy)) == ["linear"]
+
+
+def test_a_functional_batch_norm_in_eval_mode_becomes_a_module(net, ops):
+    def forward(self, x):
+        n = self.norm
+        return F.batch_norm(x, n.running_mean, n.running_var, n.weight, n.bias, eps=0.1)
+
+    model = net(forward, norm=nn.BatchNorm2d(4))
+    traced = core.trace(model, X)
+
+    assert ops(traced) == ["BatchNorm2d"]
+    assert torch.equal(traced(X), model(X))

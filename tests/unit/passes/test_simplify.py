@@ -1,0 +1,118 @@
+from __future__ import annotations
+
+import pytest
+import torch
+import torch.nn.functional as F  # noqa: N812  the name everyone knows it by
+from torch import nn
+
+import fusion_core as core
+from fusion_core.errors import UnsupportedModelError
+
+X = torch.randn(2, 4, 6, 6)
+
+
+@pytest.fixture
+def simple(net):
+    """A model of one forward, and its traced form."""
+
+    def simple(forward, **layers):
+        model = net(forward, **layers)
+        return model, core.trace(model, X)
+
+    return simple
+
+
+def _chain(_self, x):
+    y = x * 1
+    y.add_(1)
+    z = y + 1
+    y.relu_()
+    return y + z
+
+
+def _augmented(_self, x):
+    y = x * 1
+    y += 1
+    y *= x
+    y -= 0.5
+    return F.relu(y, inplace=True) + y
+
+
+@pytest.mark.parametrize("forward", [_chain, _augmented])
+def test_in_place_operations_become_ordinary_ones_with_the_same_result(simple, ops, forward):
+    model, traced = simple(forward)
+
+    assert not [name for name in ops(traced) if name.endswith("_") or name[0] == "i"]
+    assert not any("inplace" in node.kwargs for node in traced.graph.nodes)
+    assert torch.equal(traced(X), model(X))
+
+
+def test_writing_through_a_view_that_is_read_afterwards_is_refused(simple):
+    def forward(_self, x):
+        y = x * 1
+        y.view(2, -1).add_(1)
+        return y
+
+    with pytest.raises(UnsupportedModelError, match=r"in place through the view .*out of place"):
+        simple(forward)
+
+
+@pytest.mark.parametrize(
+    "layer", [nn.Identity(), nn.Dropout(), nn.Dropout2d(), nn.AlphaDropout()], ids=repr
+)
+def test_what_does_nothing_is_removed_and_reported(simple, ledger, layer, ops):
+    _, traced = simple(lambda self, x: self.layer(x) + 1, layer=layer)
+
+    assert ops(traced) == ["add"]
+    assert ledger(traced)["layer"].status is core.Status.REMOVED
+
+
+def test_a_functional_dropout_in_training_stays(simple, ops):
+    _, traced = simple(lambda _self, x: F.dropout(x, 0.5, training=True))
+
+    assert ops(traced) == ["dropout"]
+
+
+def test_a_module_called_twice_becomes_two_that_share_their_parameters(simple):
+    _, traced = simple(lambda self, x: self.conv(self.conv(x)), conv=nn.Conv2d(4, 4, 1))
+    one, other = (traced.get_submodule(n) for n, _ in traced.named_children())
+
+    assert one is not other
+    assert one.weight is other.weight
+
+
+def test_zero_padding_joins_the_convolution_behind_it(simple, ledger):
+    model, traced = simple(
+        lambda self, x: self.conv(F.pad(x, (1, 1, 2, 2))), conv=nn.Conv2d(4, 4, 3, padding=(0, 1))
+    )
+
+    assert traced.conv.padding == (2, 2)
+    assert model.conv.padding == (0, 1)
+    assert ledger(traced)["pad"].reason == "zero padding joined the convolution behind it"
+    assert torch.equal(traced(X), model(X))
+
+
+@pytest.mark.parametrize(
+    "pad",
+    [
+        lambda x: F.pad(x, (0, 1, 0, 1)),
+        lambda x: F.pad(x, (1, 1, 1, 1), value=1.0),
+        lambda x: F.pad(x, (1, 1, 1, 1), mode="reflect"),
+        lambda x: F.pad(x, (-1, -1, -1, -1)),
+        lambda x: F.pad(x, (1, 1)),
+    ],
+    ids=["asymmetric", "ones", "reflect", "crop", "one dimension"],
+)
+def test_other_padding_stays(simple, ops, pad):
+    model, traced = simple(lambda self, x: self.conv(pad(x)), conv=nn.Conv2d(4, 4, 3))
+
+    assert ops(traced)[-2:] == ["pad", "Conv2d"]
+    assert torch.equal(traced(X), model(X))
+
+
+def test_padding_that_is_read_elsewhere_stays(simple, ops):
+    def forward(self, x):
+        y = F.pad(x, (1, 1, 1, 1))
+        return self.conv(y) + y[:, :, 1:-1, 1:-1]
+
+    assert "pad" in ops(simple(forward, conv=nn.Conv2d(4, 4, 3))[1])
