@@ -425,7 +425,6 @@ LINEARS = [
     ("2 dimensions", nn.Linear(12, 7), (4, 12)),
     ("without bias", nn.Linear(12, 7, bias=False), (4, 12)),
     ("3 dimensions", nn.Linear(12, 7), (2, 5, 12)),
-    ("1 dimension", nn.Linear(12, 7), (12,)),
     ("one output", nn.Linear(12, 1), (4, 12)),
 ]
 
@@ -439,6 +438,15 @@ def test_a_linear_layer_runs_in_int8_within_one_step(quantized, images, layer, s
 
     assert outcome.left_in_float() == []
     assert outcome.steps_apart() <= ONE_STEP
+    assert outcome.sqnr > 28
+
+
+@pytest.mark.parametrize("tail", [nn.ReLU(), nn.Identity(), nn.Linear(7, 3)], ids=repr)
+def test_a_linear_layer_on_one_vector_runs_as_the_reference_with_a_reason(quantized, images, tail):
+    outcome = quantized(nn.Sequential(nn.Linear(12, 7), tail), images(12, count=20))
+
+    assert outcome.status("Linear") == {core.Status.REFERENCE}
+    assert "at least 2 dimensions, not of 1" in outcome.ledger["_0"].reason
     assert outcome.sqnr > 28
 
 

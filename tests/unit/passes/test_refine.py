@@ -21,10 +21,12 @@ def pair(backend, linear, prepared):
     return made, core.convert(made)
 
 
+@torch.no_grad()
 def error(one, other):
     return sum(float((one(x) - other(x)).square().sum()) for x in DATA)
 
 
+@torch.no_grad()
 def bias(one, other):
     return float((one(torch.cat(DATA)) - other(torch.cat(DATA))).mean(0).abs().sum())
 

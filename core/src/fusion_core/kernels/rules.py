@@ -155,6 +155,9 @@ class _Weighted:
     ) -> Replacement | Skip:
         arguments = (self.engine, weighted.quantized_weight, weighted.bias, output)
         if isinstance(weighted, reference.Linear):
+            problem = _without_rows(codes)
+            if problem is not None:
+                return problem
             return Replacement(PackedLinear(*arguments), (codes,))
         settings = _conv_settings(weighted.float_module, codes)
         if isinstance(settings, Skip):
@@ -193,7 +196,9 @@ _PADDINGS = (nn.ConstantPad1d, nn.ConstantPad2d, nn.ConstantPad3d)
 def _lower_linear_to_float(engine: str, call: Node, modules: Modules) -> Replacement | Skip:
     values = call.args[0] if call.args else call.kwargs.get("input")
     codes = _codes_of(values)
-    source = Skip("its input is not quantized") if codes is None else _output(codes)
+    if codes is None:
+        return Skip("its input is not quantized")
+    source = _without_rows(codes) or _output(codes)
     if isinstance(source, Skip):
         return source
     module = modules[str(call.target)]
@@ -205,6 +210,14 @@ def _lower_linear_to_float(engine: str, call: Node, modules: Modules) -> Replace
         bounds = _activation_bounds(module.activation)
     arguments = (engine, layer.quantized_weight, layer.bias, source)
     return Replacement(PackedLinearToFloat(*arguments, bounds=bounds), (values,))
+
+
+def _without_rows(codes: Node) -> Skip | None:
+    """Refuse a linear layer on a single vector."""
+    shape = getattr(codes.meta.get("tensor_meta"), "shape", None)
+    if shape is None or len(shape) > 1:
+        return None
+    return Skip(f"the kernel takes inputs of at least 2 dimensions, not of {len(shape)}")
 
 
 def _activation_bounds(activation: nn.Module) -> tuple[float | None, float | None]:
