@@ -10,6 +10,7 @@ from types import ModuleType
 
 import pytest
 
+import fusion_core as core
 from fusion_core import errors
 from fusion_core.hookspecs import HookSpecs
 
@@ -43,6 +44,7 @@ def test_the_code_of_a_page_runs_from_top_to_bottom(page, monkeypatch) -> None:
     # A real module, because pages register themselves as plugins by their name.
     module = ModuleType(f"page_{page.stem.lower()}")
     monkeypatch.setitem(sys.modules, module.__name__, module)
+    core.refresh()  # what other tests put on the path is gone by now
     exec(compile(code, str(page), "exec"), vars(module))  # noqa: S102 - the documentation's own code
 
 

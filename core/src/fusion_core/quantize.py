@@ -22,6 +22,7 @@ from fusion_core.passes import (
     refine,
     trace,
 )
+from fusion_core.passes.calibrate import without_labels
 from fusion_core.registry import Backend, get_backend
 
 REFINE_SAMPLES = 32
@@ -148,7 +149,7 @@ class _Data:
             yield batch
 
     def _inputs(self, item: Any) -> Any:
-        return item[0] if self._has_labels else item
+        return without_labels(item) if self._has_labels else item
 
 
 def _tensors(batch: Any) -> Iterator[torch.Tensor]:

@@ -74,7 +74,7 @@ def test_moments_are_the_variance_of_the_output_seen_from_the_weight(layer, shap
     """For any weight w, ``w M w`` is the variance of the layer's output with that weight."""
     x = torch.randn(shape)
     layer.bias = None
-    moments = InputMoments(layer).of([x])
+    moments = InputMoments(layer).of([x], about_mean=True)
     with torch.no_grad():
         output = layer(x)
     by_channel = output.flatten(0, -2).T if isinstance(layer, nn.Linear) else output.transpose(0, 1)
@@ -92,7 +92,7 @@ def test_moments_of_several_batches_are_those_of_all_together():
     together = F.pad(torch.cat(batches).double(), (0, 0))
     wanted = torch.cov(together.T, correction=0)
 
-    assert torch.allclose(InputMoments(layer).of(batches)[0], wanted, atol=1e-5)
+    assert torch.allclose(InputMoments(layer).of(batches, about_mean=True)[0], wanted, atol=1e-5)
 
 
 @pytest.mark.parametrize(("count", "limit"), [(10, 10), (10, 9), (100, 7), (1000, 499), (5, 1)])

@@ -94,3 +94,8 @@ def test_the_prepared_model_computes_what_the_float_model_does(model):
     layers = model.get_submodule("0"), model.get_submodule("1")
 
     assert torch.equal(model(X), layers[1](layers[0](X)))
+
+
+def test_has_labels_without_labels_is_refused_and_not_cut_in_pieces(model):
+    with pytest.raises(CalibrationError, match=r"wants pairs .* a Tensor"):
+        core.calibrate(model, [X], has_labels=True)

@@ -20,7 +20,7 @@ from fusion_core.kernels.engine import (
 from fusion_core.kernels.geometry import ConvSettings
 from fusion_core.qops import QuantizedTensor
 
-_HIGHEST_CODE = 255
+HIGHEST_CODE = 255
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +64,7 @@ class OutputCodes:
     def bounds(self) -> tuple[float, float] | None:
         """What to clamp to after the kernel, in units of the output; None where it does all."""
         done_below = self.zero_point if self.is_rectified else 0
-        if self.low <= done_below and self.high >= _HIGHEST_CODE:
+        if self.low <= done_below and self.high >= HIGHEST_CODE:
             return None
         return (self.low - self.zero_point) * self.scale, (self.high - self.zero_point) * self.scale
 

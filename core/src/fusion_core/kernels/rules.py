@@ -16,6 +16,7 @@ from torch.fx.node import map_arg
 from fusion_core.configs import LoweringRule, Replacement, Skip
 from fusion_core.kernels.geometry import ConvSettings
 from fusion_core.kernels.modules import (
+    HIGHEST_CODE,
     Binary,
     Dequantize,
     OutputCodes,
@@ -293,11 +294,24 @@ def _lower_copy(node_pattern: Any, modules: Modules) -> Replacement | Skip:
             return Skip("its output has other parameters than its input")
     if not any(map(_codes_of, call.all_input_nodes)):
         return Skip("its input is not quantized")
+    if output.high < HIGHEST_CODE and _may_grow(call, modules):
+        return Skip(f"it could give codes beyond {output.high}")
     target: Any = modules[str(call.target)] if call.op == "call_module" else call.target
     if call.op != "call_module":
         target = _INSTEAD.get(target, target)
     inputs, options = map_arg((call.args, call.kwargs), lambda node: _codes_of(node) or node)
     return Replacement(target, tuple(inputs), dict(options))
+
+
+def _may_grow(call: Node, modules: Modules) -> bool:
+    """Whether a copying operation can give more than its input holds: padding with a value, a divisor."""
+    holder = modules.get(str(call.target)) if call.op == "call_module" else None
+    names = ("value", "divisor_override")
+    settings = [*call.args[1:], *(call.kwargs.get(name) for name in names)]
+    if holder is not None:
+        return any(getattr(holder, name, None) for name in names)
+    is_listed = call.target is F.pad or "avg_pool" in str(getattr(call.target, "__name__", ""))
+    return is_listed and any(type(each) in {float, int} and each != 0 for each in settings[2:])
 
 
 def _lower_quantize(node_pattern: Node, _modules: Modules) -> Replacement | Skip:

@@ -101,14 +101,13 @@ class InputMoments:
             taps * getattr(layer, "in_channels", getattr(layer, "in_features", 0)) // self.groups
         )
 
-    def of(self, inputs: Iterable[Tensor]) -> Tensor:
-        """Moments about the mean, shape [groups, columns, columns], float64.
-
-        The mean is left out because the bias takes it.
+    def of(self, inputs: Iterable[Tensor], *, about_mean: bool) -> Tensor:
+        """Second moments, shape [groups, columns, columns], float64.
 
         Args:
             inputs: Tensors of shape [batch, in, *size] for a convolution, [..., in] for a linear
                 layer.
+            about_mean: Take them about the mean, because a bias makes up for that.
         """
         batches = list(inputs)
         wanted = min(MAX_POSITIONS, max(_POSITIONS_PER_COLUMN * self._columns, MAX_POSITIONS // 4))
@@ -121,6 +120,8 @@ class InputMoments:
             )
             / count
         )
+        if not about_mean:
+            mean = torch.zeros_like(mean)
         # Differences from the mean are taken before multiplying: float32 is exact enough for them.
         centred = [part - mean.float() for part in parts]
         return (

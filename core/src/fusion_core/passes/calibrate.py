@@ -53,7 +53,7 @@ def calibrate(
     with torch.no_grad(), _Reach(observers) as reach:
         total = _total(data, limit)
         for batch in shown(itertools.islice(data, limit), "Calibrating", total, progress=progress):
-            run(model, batch[0] if has_labels else batch, count)
+            run(model, without_labels(batch) if has_labels else batch, count)
             count += 1
     if count == 0:
         msg = "the calibration data are empty; pass an iterable of inputs (a generator can be used only once)"
@@ -85,6 +85,21 @@ def run(model: nn.Module, batch: Any, index: int) -> Any:
             "of positional arguments or a dict of keyword arguments; with labels, pass has_labels=True"
         )
         raise CalibrationError(msg) from error
+
+
+def without_labels(item: Any) -> Any:
+    """The inputs of a pair of inputs and labels.
+
+    Raises:
+        CalibrationError: ``item`` is no pair.
+    """
+    if isinstance(item, (tuple, list)) and len(item) > 1:
+        return item[0]
+    msg = (
+        f"has_labels=True wants pairs of inputs and labels, and an item is a {type(item).__name__}; "
+        "leave has_labels out where there are no labels"
+    )
+    raise CalibrationError(msg)
 
 
 def as_arguments(batch: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:

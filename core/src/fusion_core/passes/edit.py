@@ -8,11 +8,12 @@ from collections.abc import Iterable
 from torch import nn
 from torch.fx import Graph, GraphModule, Node
 
-from fusion_core.passes.record import RECORD, PassRecord
+from fusion_core.passes.record import RECORD, PassRecord, recall_nodes, remember_nodes
 
 
 def copy_model(model: GraphModule) -> GraphModule:
     """A GraphModule with a graph of its own; called modules are shared with ``model``, never changed in place."""
+    recall_nodes(model)
     graph = Graph()
     values: dict[Node, Node] = {}
     result = graph.graph_copy(model.graph, values)
@@ -40,6 +41,7 @@ def finish(model: GraphModule) -> GraphModule:
     model.delete_all_unused_submodules()
     model.graph.lint()
     model.recompile()
+    remember_nodes(model)
     return model
 
 

@@ -14,6 +14,7 @@ from torch.fx import GraphModule, Node
 from fusion_core.configs import ObserverFactory
 from fusion_core.errors import ModelStateError
 from fusion_core.ledger import Ledger
+from fusion_core.patterns.pickling import by_name, from_name
 
 RECORD = "fusion_record"
 _DEEPCOPIED = "_user_preserved_attributes"
@@ -51,6 +52,15 @@ class Member:
     object_types: tuple[Any, ...]
     order: tuple[tuple[Any, int], ...]
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickled with torch's functions by name, for some do not pickle by themselves."""
+        named = by_name(self.object_types), by_name(self.order)
+        return _member, (self.name, self.path, self.scope, *named)
+
+
+def _member(name: str, path: str, scope: str, object_types: Any, order: Any) -> Member:
+    return Member(name, path, scope, from_name(object_types), from_name(order))
+
 
 @dataclass(frozen=True, slots=True)
 class WeightPlan:
@@ -82,6 +92,8 @@ class PassRecord:
         module_names: Every module path and ``type`` name of the user's model, for checking qconfig
             mappings.
         preserved: Plain attributes of the user's model, which copies of the graph keep.
+        nodes: What each node remembers, in order, with the path in front where it reads an
+            attribute. Pickling a graph loses what its nodes hold.
     """
 
     stage: Stage
@@ -92,6 +104,44 @@ class PassRecord:
     observers: tuple[str, ...] = ()
     module_names: tuple[str, ...] = ()
     preserved: dict[str, Any] = field(default_factory=dict)
+    nodes: tuple[tuple[str, dict[str, Any]], ...] = ()
+
+
+def remember_nodes(model: GraphModule) -> None:
+    """Put what the nodes of ``model`` hold into its record."""
+    record = getattr(model, RECORD, None)
+    if isinstance(record, PassRecord):
+        record.nodes = tuple((_attribute(node), _kept(node.meta)) for node in model.graph.nodes)
+
+
+def recall_nodes(model: GraphModule) -> None:
+    """Give the nodes of an unpickled ``model`` back what they held."""
+    record = getattr(model, RECORD, None)
+    nodes = list(model.graph.nodes)
+    if not isinstance(record, PassRecord) or any("tensor_meta" in node.meta for node in nodes):
+        return
+    # Pickling traces the code anew, which keeps calls in order and may move the reading of attributes.
+    in_order = [held for attribute, held in record.nodes if not attribute]
+    by_attribute = {attribute: held for attribute, held in record.nodes if attribute}
+    calls = [node for node in nodes if not _attribute(node)]
+    if len(calls) != len(in_order):
+        return
+    for node, held in zip(calls, in_order, strict=True):
+        node.meta.update(held)
+    for node in nodes:
+        node.meta.update(by_attribute.get(_attribute(node), {}))
+
+
+def _attribute(node: Node) -> str:
+    return str(node.target) if node.op == "get_attr" else ""
+
+
+def _kept(meta: dict[str, Any]) -> dict[str, Any]:
+    kept = {key: meta[key] for key in (MEMBERS, "tensor_meta") if key in meta}
+    # One tensor has a shape; a memory format does not pickle in the protocol that torch.save uses.
+    if hasattr(kept.get("tensor_meta"), "shape"):
+        kept["tensor_meta"] = kept["tensor_meta"]._replace(memory_format=None)
+    return {key: value for key, value in kept.items() if key == MEMBERS or hasattr(value, "shape")}
 
 
 def attach(model: GraphModule, record: PassRecord) -> None:

@@ -210,9 +210,13 @@ class _Sweep:
         layer.float_module = copy_module(layer.float_module)
         if layer.codes[0].numel() > MAX_COLUMNS:
             self.too_long.append(path)
-        elif path in self.weights:
-            _choose_codes(layer, plan, self.weights[path], inputs)
-        if path in self.targets and (not plan.part or isinstance(module, Activated)):
+        # What a vendor's own fused module does behind its layer is not known, so neither is its mean.
+        corrects = path in self.targets and (not plan.part or isinstance(module, Activated))
+        if path in self.weights and path not in self.too_long:
+            # The mean of the inputs counts only where the bias does not make up for it.
+            moments = InputMoments(layer.float_module).of(inputs, about_mean=corrects)
+            _choose_codes(layer, plan, self.weights[path], moments)
+        if corrects:
             activation = module[1] if isinstance(module, Activated) else nn.Identity()
             _correct_bias(layer, activation, self.targets[path], inputs)
         if plan.part:
@@ -232,22 +236,20 @@ def _is_plain(layer: nn.Module, inputs: list[Tensor]) -> bool:
 
 
 def _choose_codes(
-    layer: ReferenceModule, plan: WeightPlan, weight: Tensor, inputs: list[Tensor]
+    layer: ReferenceModule, plan: WeightPlan, weight: Tensor, moments: Tensor
 ) -> None:
     wanted = quantized_type(plan.observer)
-    columns = layer.codes[0].numel()
     if layer.weight_zero_point.any() or layer.axis not in {0, None}:
         return
     if wanted.quant_min is None or wanted.quant_max is None:
         return
-    moments = InputMoments(layer.float_module)
-    groups = moments.groups
-    shape = (groups, layer.codes.shape[0] // groups, columns)
+    groups = len(moments)
+    shape = (groups, layer.codes.shape[0] // groups, -1)
     scale = layer.weight_scale.expand(layer.codes.shape[0]).reshape(groups, -1, 1)
     codes = round_with_feedback(
         weight.reshape(shape),
         scale,
-        moments.of(inputs),
+        moments,
         quant_min=wanted.quant_min,
         quant_max=wanted.quant_max,
     )
