@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import re
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
 
@@ -45,7 +46,19 @@ def test_the_code_of_a_page_runs_from_top_to_bottom(page, monkeypatch) -> None:
     module = ModuleType(f"page_{page.stem.lower()}")
     monkeypatch.setitem(sys.modules, module.__name__, module)
     core.refresh()  # what other tests put on the path is gone by now
-    exec(compile(code, str(page), "exec"), vars(module))  # noqa: S102 - the documentation's own code
+    undo: list[Callable[[], None]] = []
+    register = core.register_backend
+
+    def register_for_this_page(name: str, plugin: object) -> Callable[[], None]:
+        undo.append(register(name, plugin))
+        return undo[-1]
+
+    monkeypatch.setattr(core, "register_backend", register_for_this_page)
+    try:
+        exec(compile(code, str(page), "exec"), vars(module))  # noqa: S102 - the documentation's own code
+    finally:
+        for each in undo:
+            each()
 
 
 def test_each_rule_of_the_readme_points_to_tests_that_exist() -> None:

@@ -175,12 +175,15 @@ PRODUCTS = [
 
 @pytest.mark.parametrize("rectified", [False, True], ids=["plain", "relu"])
 @pytest.mark.parametrize("operation", in_words(ADDITIONS + PRODUCTS))
-def test_a_binary_operation_runs_in_int8_within_one_step(quantized, images, operation, rectified):
+def test_a_binary_operation_runs_in_int8_on_results_of_others(
+    quantized, images, operation, rectified
+):
     function = (lambda x, y: F.relu(operation(x, y))) if rectified else operation
     outcome = quantized(TwoBranches(function), images())
 
     assert outcome.left_in_float() == []
-    assert outcome.steps_apart() <= ONE_STEP
+    # Each operand comes from a convolution, or a mean of one, that may be a step apart itself.
+    assert outcome.steps_apart() <= 2 * ONE_STEP
     assert outcome.sqnr > 28
 
 

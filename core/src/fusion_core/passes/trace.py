@@ -60,6 +60,9 @@ def trace(
     arguments, omitted = bind_inputs(model, example_inputs)
     graph, opaque = trace_graph(private, leaf_types, omitted)
     _drop_omitted(graph, omitted)
+    for node in graph.nodes:
+        # A postponed annotation is a string here, which some releases of torch cannot pickle.
+        node.type = None if isinstance(node.type, str) else node.type
     traced = GraphModule(private, graph, type(model).__name__)
     record = PassRecord(
         Stage.TRACED, Ledger(), module_names=tuple(name for name, _ in model.named_modules())
