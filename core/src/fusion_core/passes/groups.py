@@ -14,9 +14,9 @@ from fusion_core.matcher import CallGraph, Match, NoMatch, nearest_miss, scan
 from fusion_core.nn.weighted import weighted_part
 from fusion_core.passes.dtypes import allows_float_output, choose_dtype_config
 from fusion_core.passes.indices import quantization_index
-from fusion_core.passes.macs import dtype_of
 from fusion_core.passes.record import WeightPlan, member_names, members
 from fusion_core.passes.roots import call_plugin, root_node
+from fusion_core.passes.shapes import dtype_of
 from fusion_core.patterns import render
 from fusion_core.registry import Backend, PatternEntry
 

@@ -18,7 +18,7 @@ from torch.fx import GraphModule, Node
 
 from fusion_core.matcher import CallGraph
 from fusion_core.passes.edit import Names
-from fusion_core.passes.macs import shape_of
+from fusion_core.passes.shapes import shape_of
 
 aten = torch.ops.aten
 

@@ -15,8 +15,8 @@ from fusion_core.errors import UnsupportedModelError
 from fusion_core.ledger import Ledger, Status
 from fusion_core.matcher import CallGraph
 from fusion_core.passes.edit import Names
-from fusion_core.passes.macs import shape_of
 from fusion_core.passes.record import member_names
+from fusion_core.passes.shapes import shape_of
 from fusion_core.patterns import Operator
 
 _BATCH_NORM_BY_RANK = {2: nn.BatchNorm1d, 3: nn.BatchNorm1d, 4: nn.BatchNorm2d, 5: nn.BatchNorm3d}

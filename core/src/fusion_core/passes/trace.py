@@ -10,16 +10,15 @@ from typing import Any, TypeAlias
 import torch
 from torch import nn
 from torch.fx import Graph, GraphModule, Node
-from torch.fx.passes.shape_prop import ShapeProp
 
 from fusion_core.errors import ModelStateError
 from fusion_core.ledger import Ledger, LedgerEntry, Status
 from fusion_core.matcher import CallGraph
 from fusion_core.passes.edit import finish, restore_attributes
 from fusion_core.passes.lift import lift
-from fusion_core.passes.macs import count_macs
 from fusion_core.passes.private_copy import private_copy
 from fusion_core.passes.record import PassRecord, Stage, attach, members
+from fusion_core.passes.shapes import macs_of, propagate
 from fusion_core.passes.simplify import absorb_padding, simplify
 from fusion_core.passes.tracer import trace_graph
 from fusion_core.patterns import Operator, operators_in
@@ -71,7 +70,7 @@ def trace(
     attach(traced, record)
     restore_attributes(traced)
     traced.eval()
-    _propagate(traced, arguments)
+    propagate(traced, arguments)
     _open_ledger(traced, record.ledger, opaque)
     simplify(traced, record.ledger)
     lift(traced, {each.target for each in operators if each.kind == "function"})
@@ -158,12 +157,6 @@ def _plain_attributes(model: nn.Module) -> dict[str, Any]:
     }
 
 
-def _propagate(model: GraphModule, arguments: tuple[Any, ...]) -> None:
-    """Put shape and dtype of every value into ``node.meta["tensor_meta"]``."""
-    with torch.no_grad():
-        ShapeProp(model).propagate(*arguments)
-
-
 def _open_ledger(model: GraphModule, ledger: Ledger, opaque: Mapping[str, str]) -> None:
     modules = dict(model.named_modules(remove_duplicate=False))
     calls = CallGraph(model.graph, modules)
@@ -177,7 +170,7 @@ def _open_ledger(model: GraphModule, ledger: Ledger, opaque: Mapping[str, str]) 
                 node=node.name,
                 operation=str(site.operators[0]) if site else str(node.target),
                 path=next((member.path for member in members(node)), ""),
-                macs=count_macs(node, calls),
+                macs=macs_of(node),
                 status=Status.FLOAT if "tensor_meta" in node.meta else Status.NO_TENSOR,
                 reason=f"kept whole: {reason}" if reason else None,
             )

@@ -1,0 +1,86 @@
+"""Shape, dtype and multiply-accumulates of every value, learnt by running one input."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import nn
+from torch.fx import GraphModule, Node
+from torch.fx.passes.shape_prop import ShapeProp
+from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.utils.flop_counter import FlopCounterMode
+
+_MACS = "fusion_macs"
+
+
+def propagate(model: GraphModule, arguments: tuple[Any, ...]) -> None:
+    """Run ``model`` once; each node then knows its ``meta["tensor_meta"]`` and its MACs.
+
+    Args:
+        model: The graph.
+        arguments: Positional arguments of one call.
+    """
+    with torch.no_grad(), _counted_attention():
+        _Counting(model).propagate(*arguments)
+
+
+class _Counting(ShapeProp):
+    """Counts what each node multiplies, besides shapes and dtypes."""
+
+    def run_node(self, n: Node) -> Any:
+        """Run ``n`` and note what torch's own counter counts."""
+        module = self.module.get_submodule(str(n.target)) if n.op == "call_module" else None
+        with _counted_recurrence(module), FlopCounterMode(display=False) as counter:
+            result = super().run_node(n)
+        n.meta[_MACS] = counter.get_total_flops() // 2
+        return result
+
+
+@contextmanager
+def _counted_attention() -> Iterator[None]:
+    """Run attention without its fused kernels, whose products the counter does not see."""
+    before = torch.backends.mha.get_fastpath_enabled()
+    torch.backends.mha.set_fastpath_enabled(False)
+    try:
+        with sdpa_kernel(SDPBackend.MATH):
+            yield
+    finally:
+        torch.backends.mha.set_fastpath_enabled(before)
+
+
+@contextmanager
+def _counted_recurrence(module: nn.Module | None) -> Iterator[None]:
+    """Run recurrent layers without their fused kernel, for the same reason."""
+    holds_one = module is not None and any(
+        isinstance(each, nn.RNNBase) for each in module.modules()
+    )
+    if not holds_one:
+        yield
+        return
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # restoring oneDNN's settings warns about other devices
+        with torch.backends.mkldnn.flags(enabled=False):
+            yield
+
+
+def macs_of(node: Node) -> int:
+    """Multiply-accumulates of a node; 0 for what multiplies no matrices or weights."""
+    return int(node.meta.get(_MACS, 0))
+
+
+def shape_of(value: Any) -> tuple[int, ...] | None:
+    """Shape of the tensor that a node gives, or None where it gives none or is not a node."""
+    meta = value.meta.get("tensor_meta") if isinstance(value, Node) else None
+    shape = getattr(meta, "shape", None)
+    return None if shape is None else tuple(shape)
+
+
+def dtype_of(value: Any) -> torch.dtype | None:
+    """Dtype of the tensor that a node gives, or None where it gives none or is not a node."""
+    meta = value.meta.get("tensor_meta") if isinstance(value, Node) else None
+    dtype = getattr(meta, "dtype", None)
+    return dtype if isinstance(dtype, torch.dtype) else None
