@@ -18,7 +18,7 @@ from torch.fx import GraphModule, Node
 
 from fusion_core.matcher import CallGraph
 from fusion_core.passes.edit import Names
-from fusion_core.passes.shapes import shape_of
+from fusion_core.passes.shapes import BATCH_NORM_BY_RANK, shape_of
 
 aten = torch.ops.aten
 
@@ -36,7 +36,6 @@ _CONVOLUTIONS: Mapping[Any, type[nn.Module]] = {
 _MATRIX = 2
 _LINEAR = (F.linear, aten.linear.default)
 _BATCH_NORM = (F.batch_norm, torch.batch_norm)
-_BATCH_NORM_BY_RANK = {2: nn.BatchNorm1d, 3: nn.BatchNorm1d, 4: nn.BatchNorm2d, 5: nn.BatchNorm3d}
 
 
 def lift(model: GraphModule, spelled: Collection[Any]) -> None:
@@ -152,7 +151,7 @@ def _batch_norm(
 ) -> nn.Module | None:
     mean, variance = tensors.get("running_mean"), tensors.get("running_var")
     weight, bias = tensors.get("weight"), tensors.get("bias")
-    kind: Any = _BATCH_NORM_BY_RANK.get(len(shape_of(node) or ()))
+    kind: Any = BATCH_NORM_BY_RANK.get(len(shape_of(node) or ()))
     training = bound.get("training", False)
     if (
         mean is None

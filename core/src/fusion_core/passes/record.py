@@ -17,8 +17,9 @@ from fusion_core.ledger import Ledger
 from fusion_core.patterns.pickling import by_name, from_name
 
 RECORD = "fusion_record"
-_DEEPCOPIED = "_user_preserved_attributes"
 """Attribute of a GraphModule that holds its record; unlike ``meta`` it survives pickling."""
+
+_DEEPCOPIED = "_user_preserved_attributes"
 
 MEMBERS = "fusion_members"
 

@@ -14,6 +14,9 @@ from torch.fx.passes.shape_prop import ShapeProp
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
+BATCH_NORM_BY_RANK = {2: nn.BatchNorm1d, 3: nn.BatchNorm1d, 4: nn.BatchNorm2d, 5: nn.BatchNorm3d}
+"""The batch norm for values of so many dimensions."""
+
 _MACS = "fusion_macs"
 
 

@@ -16,10 +16,9 @@ from fusion_core.ledger import Ledger, Status
 from fusion_core.matcher import CallGraph
 from fusion_core.passes.edit import Names
 from fusion_core.passes.record import member_names
-from fusion_core.passes.shapes import shape_of
+from fusion_core.passes.shapes import BATCH_NORM_BY_RANK, shape_of
 from fusion_core.patterns import Operator
 
-_BATCH_NORM_BY_RANK = {2: nn.BatchNorm1d, 3: nn.BatchNorm1d, 4: nn.BatchNorm2d, 5: nn.BatchNorm3d}
 _VIEWS = frozenset(
     {"reshape", "flatten", "permute", "transpose", "squeeze", "unsqueeze", "contiguous", "identity"}
 )
@@ -190,7 +189,7 @@ def _plain_batch_norm(model: GraphModule) -> None:
         shape = shape_of(node)
         if not isinstance(module, nn.SyncBatchNorm) or shape is None:
             continue
-        plain = _BATCH_NORM_BY_RANK[len(shape)](
+        plain = BATCH_NORM_BY_RANK[len(shape)](
             module.num_features,
             module.eps,
             module.momentum,
