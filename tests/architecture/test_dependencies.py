@@ -30,7 +30,7 @@ def imported(core_sources) -> set[str]:
     owners = packages_distributions()
     return {
         canonicalize_name(owner)
-        for name in names - sys.stdlib_module_names - {"fusion_core"}
+        for name in names - sys.stdlib_module_names - {"fusion_core", "tomllib"}  # new in 3.11
         for owner in owners.get(name, [name])
     }
 

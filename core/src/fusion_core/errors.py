@@ -26,8 +26,36 @@ class PatternError(FusionError, ValueError):
         super().__init__(f"{pattern!r} is not a valid pattern: {problem}")
 
 
+class PredicateError(FusionError, RuntimeError):
+    """A condition of a pattern raised instead of answering.
+
+    Attributes:
+        entry: What the pattern stands for; its text names the plugin and the pattern.
+        value: The node, or constant, that the condition was asked about.
+    """
+
+    def __init__(self, entry: object, reason: str, value: object, error: Exception) -> None:
+        self.entry = entry
+        self.value = value
+        super().__init__(
+            f"{entry}: the condition {reason!r} raised at {value}: {type(error).__name__}: {error}"
+        )
+
+
 class FuserMethodError(FusionError, TypeError):
     """A fuser method cannot be called with what its pattern gives it."""
+
+
+class BackendFileError(FusionError, ValueError):
+    """A file of data cannot be read as a backend; names the file and the place in it.
+
+    Attributes:
+        path: The file.
+    """
+
+    def __init__(self, path: object, problem: str) -> None:
+        self.path = path
+        super().__init__(f"{path}: {problem}")
 
 
 class UnknownBackendError(FusionError, LookupError):
@@ -145,6 +173,32 @@ class FuseError(FusionError, RuntimeError):
 
 class ModelStateError(FusionError, ValueError):
     """A pass was given a model that the pass before it has not produced."""
+
+
+class NotAGraphError(FusionError, TypeError):
+    """A pattern can be looked for in a graph only, and a module that is none was given."""
+
+    def __init__(self, given: object) -> None:
+        super().__init__(
+            f"a graph is needed, and {type(given).__name__} is none; trace it first, with core.trace("
+            "model, example_inputs) as the passes do, or with torch.fx.symbolic_trace(model)"
+        )
+
+
+class UnknownNodeError(FusionError, LookupError):
+    """A model has no node of the name that was asked for, and calls no module of it.
+
+    Attributes:
+        name: What was asked for.
+    """
+
+    def __init__(self, name: str, known: Iterable[str]) -> None:
+        self.name = name
+        near = difflib.get_close_matches(name, dict.fromkeys(known), n=3)
+        hint = f" Did you mean {' or '.join(map(repr, near))}?" if near else ""
+        super().__init__(
+            f"{name!r} is neither a node of the model nor a module called in it.{hint}"
+        )
 
 
 class UnsupportedModelError(FusionError, ValueError):

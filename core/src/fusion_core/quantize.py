@@ -40,6 +40,7 @@ def quantize(  # noqa: PLR0913  one keyword for each choice a user has
     qconfig_mapping: QConfigMapping | None = None,
     adaptive_rounding: bool = True,
     bias_correction: bool = True,
+    verify: bool | ExampleInputs = False,
     reference: bool = False,
     progress: bool | None = None,
 ) -> GraphModule:
@@ -51,8 +52,7 @@ def quantize(  # noqa: PLR0913  one keyword for each choice a user has
         model: A module in eval mode with float32 parameters. It is not changed.
         backend: Name of an installed or registered backend, or the backend.
         calibration: Inputs like those the model will see, one batch each: a tensor, a tuple or list
-            of positional arguments, or a dict of keyword arguments. Some tens of samples are
-            enough.
+            of positional arguments, or a dict of keyword arguments. Tens of samples are enough.
         example_inputs: One input for tracing; default the first of ``calibration``.
         has_labels: Each item of ``calibration`` is a pair of inputs and labels; the labels are
             ignored.
@@ -61,13 +61,13 @@ def quantize(  # noqa: PLR0913  one keyword for each choice a user has
         adaptive_rounding: Choose weight codes by the error of the layers' outputs; takes most of
             the time.
         bias_correction: Shift biases so that the layers' outputs keep their means.
-        reference: Return the reference model, which runs anywhere, instead of the backend's
-            kernels.
+        verify: Refuse fused modules that give other numbers than what they replace; see
+            :func:`fusion_core.fuse`.
+        reference: Return the reference model, which runs anywhere, without the backend's kernels.
         progress: Show a progress bar on standard error; default where that is a terminal.
 
     Returns:
-        The quantized model. :func:`fusion_core.report` tells what was quantized and what was not,
-        and why.
+        The quantized model. :func:`fusion_core.report` tells what was quantized, what not, and why.
 
     Raises:
         UnknownBackendError: No backend has that name.
@@ -82,7 +82,7 @@ def quantize(  # noqa: PLR0913  one keyword for each choice a user has
     data = _Data(calibration, has_labels=has_labels, limit=limit)
     example = data.first() if example_inputs is None else example_inputs
     traced = trace(model, example, backend=chosen)
-    prepared = prepare(fuse(traced, chosen), chosen, qconfig_mapping)
+    prepared = prepare(fuse(traced, chosen, verify=verify), chosen, qconfig_mapping)
     calibrate(prepared, data, progress=progress)
     converted = convert(prepared)
     if adaptive_rounding or bias_correction:

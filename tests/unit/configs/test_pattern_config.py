@@ -12,7 +12,7 @@ import re
 import pytest
 import torch
 import torch.nn.functional as F  # noqa: N812
-from pydantic import ValidationError
+from pydantic import TypeAdapter, ValidationError
 from torch import nn
 
 from fusion_core.configs import (
@@ -23,7 +23,20 @@ from fusion_core.configs import (
     Replacement,
 )
 from fusion_core.errors import FuserMethodError, PatternError
-from fusion_core.patterns import MatchAllNode, any_of, normalize_nested, normalize_sequential
+from fusion_core.patterns import (
+    MatchAllNode,
+    any_of,
+    any_order,
+    call,
+    capture,
+    chain,
+    normalize_nested,
+    normalize_sequential,
+    ops,
+    optional,
+    parse,
+    where,
+)
 
 INT8 = DTypeConfig(input_dtype=torch.quint8, output_dtype=torch.quint8)
 FLOAT = DTypeConfig()
@@ -199,6 +212,99 @@ def test_a_module_type_is_called_with_the_modules_alone():
         BackendPatternConfig(PAIR, fuser_method=nn.ReLU)
 
 
+def takes(count):
+    """A fuser of exactly so many elements."""
+    parameters = ", ".join(f"part_{index}" for index in range(count))
+    return eval(f"lambda is_qat, {parameters}: None")  # noqa: S307  our own text
+
+
+def elements(**pattern):
+    """How many elements a fuser is given, by asking."""
+    found = []
+    for count in range(1, 6):
+        try:
+            BackendPatternConfig(**pattern, fuser_method=takes(count))
+        except FuserMethodError:
+            continue
+        found.append(count)
+    return found
+
+
+@pytest.mark.parametrize(
+    ("pattern", "count"),
+    [
+        (parse("Conv2d -> BatchNorm2d -> relu"), 3),
+        (parse("Conv2d -> BatchNorm2d? -> any_of(ReLU, ReLU6)"), 3),
+        (parse("$c:Conv2d -> where(relu, torch.is_tensor, 'ok')"), 2),
+        (parse("where(Conv2d -> BatchNorm2d?, torch.is_tensor, 'ok') -> relu"), 3),
+        (parse("add(*, Conv2d) -> relu"), 2),
+        (parse("any_of(Conv2d -> BatchNorm2d, Conv2d) -> relu"), 2),
+        (parse("any_of(add, mul)(*, Conv2d) -> relu"), 2),
+        (parse("* -> relu"), 2),
+        (chain(nn.Conv2d, nn.BatchNorm2d), 2),
+        (where(chain(nn.Conv2d, nn.BatchNorm2d), torch.is_tensor), 2),
+        ((any_of((nn.Conv2d, nn.BatchNorm2d), nn.Conv2d), nn.ReLU), 2),
+        ((chain(nn.Conv2d, nn.BatchNorm2d), nn.ReLU), 2),
+    ],
+    ids=str,
+)
+def test_a_sequential_pattern_has_as_many_elements_as_its_chain_has_steps(pattern, count):
+    assert elements(pattern=pattern) == [count]
+
+
+@pytest.mark.parametrize(
+    ("pattern", "count"),
+    [
+        (parse("add(*, Conv2d)"), 3),
+        (parse("Conv2d -> BatchNorm2d -> relu"), 2),
+        (parse("$y:any_order(add, *, Conv2d)"), 3),
+        (parse("any_of(add, mul)(*, Conv2d, ...)"), 3),
+        (parse("Conv2d -> BatchNorm2d?"), 2),
+        (call(torch.add, MatchAllNode, nn.Conv2d, alpha=1), 3),
+        (where(any_order(torch.add, MatchAllNode, nn.Conv2d), torch.is_tensor), 3),
+        ((torch.add, MatchAllNode, nn.Conv2d, ...), 3),
+    ],
+    ids=str,
+)
+def test_a_nested_pattern_has_its_operator_and_the_operators_inputs(pattern, count):
+    assert elements(complex_pattern=pattern) == [count]
+
+
+@pytest.mark.parametrize("pattern", [any_order(torch.add, MatchAllNode, nn.Conv2d), ops.relu])
+def test_a_single_operator_cannot_be_fused(pattern):
+    with pytest.raises(FuserMethodError, match="a single operator has nothing to be fused with"):
+        BackendPatternConfig(pattern, fuser_method=fuse_any)
+
+
+def test_alternatives_of_whole_patterns_cannot_be_fused():
+    with pytest.raises(FuserMethodError, match="alternatives differ in their elements"):
+        BackendPatternConfig(any_of(PAIR, nn.Conv2d), fuser_method=fuse_any)
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "error"),
+    [
+        ("pattern", (nn.ReLU, (nn.BatchNorm2d, nn.Conv2d)), PatternError),
+        ("pattern", nn.ReLU, FuserMethodError),
+        ("complex_pattern", BLOCK, PatternError),
+        ("fuser_method", takes(3), FuserMethodError),
+        ("fuser_method", "no.such.function", ValidationError),
+    ],
+)
+def test_an_assignment_is_checked_and_changes_nothing_if_refused(field, value, error):
+    config = BackendPatternConfig(PAIR, fuser_method=fuse_pair)
+    with pytest.raises(error):
+        setattr(config, field, value)
+    assert config == BackendPatternConfig(PAIR, fuser_method=fuse_pair)
+
+
+def test_an_assignment_that_fits_is_made():
+    config = BackendPatternConfig(PAIR, fuser_method=fuse_any)
+    config.pattern = (*PAIR, nn.ReLU)
+    config.fuser_method = takes(3)
+    assert config.normal_pattern == parse("Conv2d -> ReLU -> ReLU")
+
+
 def test_a_refused_setter_changes_nothing():
     config = BackendPatternConfig(PAIR)
     with pytest.raises(FuserMethodError, match="3 arguments"):
@@ -226,7 +332,63 @@ def test_json_carries_names():
     assert dumped["fuser_method"] == "torch.nn.modules.container.Sequential"
     assert dumped["dtype_configs"][0]["input_dtype"] == "torch.quint8"
     nested = json.loads(BackendPatternConfig(complex_pattern=BLOCK).model_dump_json())
-    assert nested["complex_pattern"] == "ReLU(operator.add(*, Conv2d))"
+    assert nested["complex_pattern"] == "operator.add(*, Conv2d) -> ReLU"
+    assert nested["pattern"] is None
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        full(),
+        BackendPatternConfig(complex_pattern=BLOCK, fuser_method=fuse_pair, priority=2),
+        BackendPatternConfig(complex_pattern=(nn.ReLU, nn.Conv2d), fuser_method=fuse_pair),
+        BackendPatternConfig((nn.Conv2d, optional(nn.BatchNorm2d), any_of(ops.relu, "relu_"))),
+        BackendPatternConfig(
+            complex_pattern=where((torch.mul, capture("x"), 2), first_node, "two")
+        ),
+        BackendPatternConfig("relu"),
+        BackendPatternConfig(),
+    ],
+    ids=str,
+)
+def test_a_config_survives_json(config):
+    again = BackendPatternConfig.model_validate_json(config.model_dump_json())
+    assert again.model_dump(exclude={"pattern", "complex_pattern"}) == config.model_dump(
+        exclude={"pattern", "complex_pattern"}
+    )
+    for field in ("pattern", "complex_pattern"):
+        assert (getattr(again, field) is None) == (getattr(config, field) is None)
+    assert str(again) == str(config)
+    assert again.model_dump_json() == config.model_dump_json()
+    assert BackendPatternConfig.model_validate_json(again.model_dump_json()) == again
+
+
+def test_a_string_is_text_of_a_pattern_in_json_and_a_method_name_in_python():
+    config = BackendPatternConfig.model_validate_json('{"pattern": "relu"}')
+    assert config.normal_pattern == normalize_sequential(ops.relu)
+    assert BackendPatternConfig("relu").normal_pattern == parse(".relu")
+    assert BackendPatternConfig.model_validate({"pattern": "relu"}) == BackendPatternConfig("relu")
+    within = TypeAdapter(list[BackendPatternConfig]).validate_json(
+        '[{"pattern": "Conv2d -> relu"}]'
+    )
+    assert within[0].normal_pattern == normalize_sequential((nn.Conv2d, ops.relu))
+
+
+@pytest.mark.parametrize("model", [BackendPatternConfig, LoweringRule])
+@pytest.mark.parametrize("field", ["pattern", "complex_pattern"])
+def test_bad_text_is_refused_with_its_column(model, field):
+    text = json.dumps({field: "Conv2d -> relo"})
+    with pytest.raises(ValidationError, match=r"column 11: .*near names are relu"):
+        model.model_validate_json(text)
+
+
+def test_json_is_checked_like_keywords():
+    with pytest.raises(ValidationError, match="give pattern or complex_pattern, not both"):
+        BackendPatternConfig.model_validate_json('{"pattern": "relu", "complex_pattern": "relu"}')
+    with pytest.raises(FuserMethodError, match="a single operator has nothing to be fused with"):
+        BackendPatternConfig.model_validate_json(
+            '{"pattern": "relu", "fuser_method": "torch.nn.Sequential"}'
+        )
 
 
 def test_the_json_schema_describes_every_field():
@@ -246,6 +408,17 @@ def test_a_lowering_rule_is_named_by_its_pattern_unless_it_has_a_name():
     rule = LoweringRule(pattern=(F.max_pool2d, nn.ReLU), lower=lower_relu)
     assert rule.normal_pattern == normalize_sequential((F.max_pool2d, nn.ReLU))
     assert copied(rule) == rule
+
+
+def test_a_lowering_rule_survives_json():
+    for rule in (
+        LoweringRule(pattern=PAIR, lower=lower_relu, priority=1),
+        LoweringRule(complex_pattern=(nn.ReLU, nn.Conv2d, ...), lower=lower_relu, name="pair"),
+    ):
+        again = LoweringRule.model_validate_json(rule.model_dump_json())
+        assert again.normal_pattern == rule.normal_pattern
+        assert again.model_dump_json() == rule.model_dump_json()
+        assert (again.pattern is None) == (rule.pattern is None)
 
 
 @pytest.mark.parametrize("patterns", [{}, {"pattern": PAIR, "complex_pattern": BLOCK}])

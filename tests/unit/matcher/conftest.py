@@ -46,6 +46,7 @@ def graphs():
         traced=_traced,
         last_call=_last_call,
         site=lambda forward, **modules: _site(_traced(forward, **modules)),
+        obstacle=_obstacle,
         match=match,
         sweep=sweep,
         names=_names,
@@ -54,3 +55,8 @@ def graphs():
 
 def _site(calls):
     return calls.site(_last_call(calls))
+
+
+def _obstacle(forward, **modules):
+    calls = _traced(forward, **modules)
+    return calls.obstacle(_site(calls))

@@ -34,37 +34,61 @@ def fuse_batch_norm(is_qat: bool, weighted: Any, norm: Any) -> nn.Module | Skip:
         return Skip("the batch norm is in training mode")
     if norm.running_mean is None or norm.running_var is None:
         return Skip("the batch norm keeps no running statistics")
-    channels = weighted.weight.shape[0]
+    channels = output_channels(weighted)
     if norm.num_features != channels:
         return Skip(
             f"the batch norm has {norm.num_features} channels, the layer before it {channels}"
         )
     folded: nn.Module = copy.deepcopy(weighted)
-    weight, bias = folded_parameters(weighted.weight, weighted.bias, norm)
+    weight, bias = folded_parameters(weighted, norm)
     folded.weight = nn.Parameter(weight, requires_grad=weighted.weight.requires_grad)
     folded.bias = nn.Parameter(bias, requires_grad=weighted.weight.requires_grad)
     return folded
 
 
 @torch.no_grad()
-def folded_parameters(weight: Tensor, bias: Tensor | None, norm: Any) -> tuple[Tensor, Tensor]:
+def folded_parameters(weighted: Any, norm: Any) -> tuple[Tensor, Tensor]:
     """Weight and bias of a layer with the batch norm behind it folded in.
 
     Args:
-        weight: Shape [out, ...].
-        bias: Shape [out], or None.
-        norm: Batch norm over ``out`` channels with running statistics.
+        weighted: A convolution, transposed or not, or a linear layer.
+        norm: Batch norm over its output channels with running statistics.
 
     Returns:
-        Weight and bias of the same shapes, computed in float64 and returned in the weight's dtype.
+        Weight and bias in the layout of the layer, computed in float64 and returned in the weight's
+        dtype.
     """
+    weight, bias = weighted.weight, weighted.bias
     scale = torch.rsqrt(norm.running_var.double() + norm.eps)
     if norm.weight is not None:
         scale = scale * norm.weight.double()
     shift = (0.0 if bias is None else bias.double()) - norm.running_mean.double()
     folded_bias = shift * scale + (0.0 if norm.bias is None else norm.bias.double())
-    folded_weight = weight.double() * scale.view(-1, *[1] * (weight.dim() - 1))
+    folded_weight = weight.double() * _along_weight(scale, weighted)
     return folded_weight.to(weight.dtype), folded_bias.to(weight.dtype)
+
+
+def output_channels(weighted: Any) -> int:
+    """How many channels a convolution, transposed or not, or a linear layer gives."""
+    weight = weighted.weight
+    if _is_transposed(weighted):
+        return int(weight.shape[1] * weighted.groups)
+    return int(weight.shape[0])
+
+
+def _is_transposed(weighted: Any) -> bool:
+    """Whether the weight is of shape [in, out / groups, ...] and not [out, in / groups, ...]."""
+    return bool(getattr(weighted, "transposed", False))
+
+
+def _along_weight(scale: Tensor, weighted: Any) -> Tensor:
+    """A value per output channel, in a shape that multiplies the weight of ``weighted``."""
+    rows = scale.unsqueeze(1)
+    if _is_transposed(weighted):
+        # The inputs of one group share a row, which holds the outputs of that group alone.
+        by_group = scale.view(weighted.groups, -1)
+        rows = by_group.repeat_interleave(weighted.weight.shape[0] // weighted.groups, dim=0)
+    return rows.view(*rows.shape, *[1] * (weighted.weight.dim() - 2))
 
 
 def fuse_activation(is_qat: bool, weighted: nn.Module, activation: Any) -> nn.Module | Skip:  # noqa: FBT001, ARG001

@@ -10,7 +10,11 @@ from fusion_core.configs.observers import (
     QuantizedType,
     quantized_type,
 )
-from fusion_core.configs.pattern_config import BackendPatternConfig, check_fuser_arity
+from fusion_core.configs.pattern_config import (
+    BackendPatternConfig,
+    check_fuser_arity,
+    element_count,
+)
 from fusion_core.configs.qconfig import QConfig, QConfigMapping
 
 __all__ = [
@@ -30,5 +34,6 @@ __all__ = [
     "Replacement",
     "Skip",
     "check_fuser_arity",
+    "element_count",
     "quantized_type",
 ]

@@ -9,10 +9,10 @@ from typing import Any
 from pydantic import ConfigDict
 from torch import nn
 
-from fusion_core.configs.names import Function, PicklableModel
-from fusion_core.configs.pattern_config import RawPattern
+from fusion_core.configs.names import Function
+from fusion_core.configs.pattern_model import PatternModel
 from fusion_core.errors import PatternError
-from fusion_core.patterns import Pattern, normalize_nested, normalize_sequential, render
+from fusion_core.patterns import render
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +41,7 @@ class Replacement:
     options: dict[str, Any] = field(default_factory=dict)
 
 
-class LoweringRule(PicklableModel):
+class LoweringRule(PatternModel):
     """How one pattern of a reference graph becomes a kernel.
 
     Attributes:
@@ -56,8 +56,6 @@ class LoweringRule(PicklableModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid", arbitrary_types_allowed=True)
 
-    pattern: RawPattern = None
-    complex_pattern: RawPattern = None
     lower: Function
     name: str = ""
     priority: int = 0
@@ -69,13 +67,6 @@ class LoweringRule(PicklableModel):
                 self.pattern, "a lowering rule has either pattern or complex_pattern"
             )
         _ = self.normal_pattern
-
-    @property
-    def normal_pattern(self) -> Pattern:
-        """The canonical form of whichever pattern was given."""
-        if self.complex_pattern is not None:
-            return normalize_nested(self.complex_pattern)
-        return normalize_sequential(self.pattern)
 
     @property
     def label(self) -> str:

@@ -3,32 +3,20 @@
 from __future__ import annotations
 
 import inspect
-from typing import Annotated, Any
+from typing import Any
 
-from pydantic import ConfigDict, Field, PlainSerializer, WithJsonSchema
+from pydantic import ConfigDict, Field
 from torch import nn
 
 from fusion_core.configs.dtypes import DTypeConfig
-from fusion_core.configs.names import (
-    Function,
-    ModuleType,
-    PicklableModel,
-    from_qualified_name,
-)
+from fusion_core.configs.names import Function, ModuleType
 from fusion_core.configs.observation import ObservationType
+from fusion_core.configs.pattern_model import PatternModel
 from fusion_core.errors import FuserMethodError, PatternError
-from fusion_core.patterns import Pattern, normalize_nested, normalize_sequential, render
-
-RawPattern = Annotated[
-    Any,
-    PlainSerializer(
-        lambda pattern: None if pattern is None else _render_any(pattern), when_used="json"
-    ),
-    WithJsonSchema({"type": ["string", "null"], "description": "pattern, rendered"}),
-]
+from fusion_core.patterns import AnyOf, Capture, Op, Pattern, Step, Where, render
 
 
-class BackendPatternConfig(PicklableModel):
+class BackendPatternConfig(PatternModel):
     """A pattern and how it is fused, observed and quantized.
 
     Everything may be given as keywords; the ``set_*`` methods do the same one at a time and return
@@ -59,8 +47,6 @@ class BackendPatternConfig(PicklableModel):
         extra="forbid", arbitrary_types_allowed=True, validate_assignment=True
     )
 
-    pattern: RawPattern = None
-    complex_pattern: RawPattern = None
     observation_type: ObservationType = ObservationType.OUTPUT_USE_DIFFERENT_OBSERVER_AS_INPUT
     dtype_configs: tuple[DTypeConfig, ...] = ()
     root_module: ModuleType | None = None
@@ -88,24 +74,15 @@ class BackendPatternConfig(PicklableModel):
             pydantic.ValidationError: A field has a wrong type.
         """
         super().__init__(**{**fields, "pattern": pattern})
-        if self.pattern is not None or self.complex_pattern is not None:
-            self._check_pattern()
-        self._check_fuser_arity(self.fuser_method, self._raw_pattern)
+        _check(self)
 
-    @property
-    def normal_pattern(self) -> Pattern:
-        """The canonical form of whichever pattern was given.
-
-        Raises:
-            PatternError: No pattern was given.
-        """
-        if self.complex_pattern is not None:
-            return normalize_nested(self.complex_pattern)
-        if self.pattern is None:
-            raise PatternError(
-                None, "the config has no pattern yet; give one, or call _set_pattern_complex_format"
-            )
-        return normalize_sequential(self.pattern)
+    def __setattr__(self, name: str, value: Any) -> None:
+        """Checks what the constructor checks, on a copy, so that nothing is changed by what is refused."""
+        if name in {"pattern", "complex_pattern", "fuser_method"}:
+            tried = self.model_copy()
+            super(BackendPatternConfig, tried).__setattr__(name, value)
+            _check(tried)
+        super().__setattr__(name, value)
 
     def __repr__(self) -> str:
         """The pattern in data-flow order, and what is set."""
@@ -159,7 +136,6 @@ class BackendPatternConfig(PicklableModel):
         Raises:
             FuserMethodError: It cannot take the pattern's elements.
         """
-        self._check_fuser_arity(from_qualified_name(fuser_method), self._raw_pattern)
         self.fuser_method = fuser_method
         return self
 
@@ -173,8 +149,6 @@ class BackendPatternConfig(PicklableModel):
             raise PatternError(
                 pattern, f"the config already has the sequential pattern {self.pattern!r}"
             )
-        normalize_nested(pattern)
-        self._check_fuser_arity(self.fuser_method, pattern)
         self.complex_pattern = pattern
         return self
 
@@ -200,42 +174,34 @@ class BackendPatternConfig(PicklableModel):
         self.input_type_to_index = input_type_to_index
         return self
 
-    def _check_pattern(self) -> None:
-        if self.pattern is not None and self.complex_pattern is not None:
-            raise PatternError(self.pattern, "give pattern or complex_pattern, not both")
-        _ = self.normal_pattern
 
-    @property
-    def _raw_pattern(self) -> Any:
-        return self.pattern if self.pattern is not None else self.complex_pattern
-
-    def _check_fuser_arity(self, fuser_method: Any, raw: Any) -> None:
-        if fuser_method is None or raw is None:
-            return
-        is_sequential = self.pattern is not None
-        pattern = normalize_sequential(raw) if is_sequential else normalize_nested(raw)
-        check_fuser_arity(fuser_method, raw, pattern)
+def _check(config: BackendPatternConfig) -> None:
+    if config.pattern is None and config.complex_pattern is None:
+        return
+    _ = config.normal_pattern
+    if config.fuser_method is not None:
+        check_fuser_arity(config, config.fuser_method)
 
 
-def check_fuser_arity(fuser_method: Any, raw: object, pattern: Pattern) -> None:
-    """Refuse a fuser method that cannot be called with what its pattern gives it.
+def check_fuser_arity(config: BackendPatternConfig, fuser_method: Any) -> None:
+    """Refuse a fuser method that cannot be called with what the pattern of ``config`` gives it.
 
     Args:
+        config: The config, which has a pattern.
         fuser_method: The fuser method, or a module type.
-        raw: The pattern as the user wrote it.
-        pattern: Its canonical form, for the message.
 
     Raises:
-        FuserMethodError: It takes another number of arguments, or the pattern is a single operator.
+        FuserMethodError: It takes another number of arguments, or there is nothing to fuse.
     """
+    count, canonical = element_count(config), config.normal_pattern
     name = getattr(fuser_method, "__qualname__", repr(fuser_method))
-    elements = [each for each in raw if each is not Ellipsis] if isinstance(raw, tuple) else []
-    if len(elements) < 2:  # noqa: PLR2004  fusing takes two
-        msg = (
-            f"{name} cannot fuse {render(pattern)}: a single operator has nothing to be fused with"
-        )
+    if count < 2:  # noqa: PLR2004  fusing takes two
+        problem = "a single operator has nothing to be fused with"
+        if isinstance(_bare(canonical), AnyOf):
+            problem = "alternatives differ in their elements; give each pattern a config of its own"
+        msg = f"{name} cannot fuse {render(canonical)}: {problem}"
         raise FuserMethodError(msg)
-    arguments: list[Any] = [object()] * len(elements)
+    arguments: list[Any] = [object()] * count
     wanted = "the modules"
     if not isinstance(fuser_method, type):
         arguments, wanted = [False, *arguments], "is_qat and the modules"
@@ -243,16 +209,40 @@ def check_fuser_arity(fuser_method: Any, raw: object, pattern: Pattern) -> None:
         inspect.signature(fuser_method).bind(*arguments)
     except TypeError as error:
         msg = (
-            f"fuser method {name}{inspect.signature(fuser_method)} of {render(pattern)} is called with {wanted} of "
-            f"its {len(elements)} elements, that is {len(arguments)} arguments: {error}"
+            f"fuser method {name}{inspect.signature(fuser_method)} of {render(canonical)} is called with "
+            f"{wanted} of its {count} elements, that is {len(arguments)} arguments: {error}"
         )
         raise FuserMethodError(msg) from error
     except ValueError:  # a builtin without a signature: only the call can tell
         return
 
 
-def _render_any(raw: object) -> str:
-    try:
-        return render(normalize_sequential(raw))
-    except PatternError:
-        return render(normalize_nested(raw))
+def element_count(config: BackendPatternConfig) -> int:
+    """How many elements the pattern of ``config`` has, each of which is an argument of a fuser method."""
+    raw = config.pattern if config.complex_pattern is None else config.complex_pattern
+    if isinstance(raw, tuple):
+        return sum(each is not Ellipsis for each in raw)
+    canonical = config.normal_pattern
+    return _steps(canonical) if config.complex_pattern is None else _arguments(canonical) + 1
+
+
+def _steps(pattern: Pattern) -> int:
+    """How many elements a tuple in data-flow order would have; the first may be any pattern."""
+    count = 1
+    pattern = _bare(pattern)
+    while isinstance(pattern, (Op, Step)) and len(pattern.inputs or ()) == 1:
+        (before,) = pattern.inputs or ()
+        count, pattern = count + 1, _bare(before)
+    return count
+
+
+def _arguments(pattern: Pattern) -> int:
+    """How many elements a reverse nested tuple would have behind its operator."""
+    pattern = _bare(pattern)
+    return len(pattern.inputs or ()) if isinstance(pattern, (Op, Step)) else 0
+
+
+def _bare(pattern: Pattern) -> Pattern:
+    while isinstance(pattern, (Where, Capture)):
+        pattern = pattern.pattern
+    return pattern

@@ -8,7 +8,6 @@ from functools import partial
 from typing import Any
 
 import torch
-import torch.nn.functional as F  # noqa: N812  the name everyone knows it by
 from torch import Tensor, nn
 from torch.fx import Node
 from torch.fx.node import map_arg
@@ -26,7 +25,7 @@ from fusion_core.kernels.modules import (
     Quantize,
 )
 from fusion_core.nn import fused, reference
-from fusion_core.patterns import Operation, any_of, ops
+from fusion_core.patterns import Operation, Operator, any_of, as_operator, operation_of, ops
 from fusion_core.qops import dequantize_per_tensor, quantize_per_tensor
 
 Modules = Mapping[str, nn.Module]
@@ -36,8 +35,8 @@ _TENSORS_OF_A_BINARY = 2
 COPIES = (
     *("max_pool1d", "max_pool2d", "max_pool3d", "avg_pool1d", "avg_pool2d", "avg_pool3d"),
     *("adaptive_avg_pool1d", "adaptive_avg_pool2d", "adaptive_avg_pool3d", "mean", "cat", "pad"),
-    *("relu", "relu6", "hardtanh", "clamp", "flatten", "reshape", "permute", "transpose"),
-    *("squeeze", "unsqueeze", "contiguous"),
+    *("relu", "relu6", "hardtanh", "clamp", "clamp_min", "clamp_max", "flatten", "reshape"),
+    *("permute", "transpose", "squeeze", "unsqueeze", "contiguous"),
 )
 """Operations that PyTorch runs on quantized tensors as they are; the output has the input's parameters."""
 
@@ -181,7 +180,7 @@ def _through_padding(codes: Node, dims: int, modules: Modules) -> tuple[Node, tu
     if pad.op == "call_module":
         module: Any = modules[str(pad.target)]
         amounts = module.padding if isinstance(module, _PADDINGS) and not module.value else ()
-    elif pad.target is F.pad:
+    elif _is_pad(pad):
         rest = {**dict(zip(("pad", "mode", "value"), pad.args[1:], strict=False)), **pad.kwargs}
         constant = rest.get("mode", "constant") == "constant"
         amounts = rest["pad"] if constant and not rest.get("value") else ()
@@ -189,6 +188,10 @@ def _through_padding(codes: Node, dims: int, modules: Modules) -> tuple[Node, tu
         return codes, ()
     fits = len(amounts) == 2 * dims and all(type(each) is int and each >= 0 for each in amounts)
     return (source, tuple(amounts)) if fits else (codes, ())
+
+
+def _is_pad(call: Node) -> bool:
+    return operation_of(as_operator(call.target)) == Operator("operation", "pad")
 
 
 _PADDINGS = (nn.ConstantPad1d, nn.ConstantPad2d, nn.ConstantPad3d)
@@ -272,12 +275,17 @@ def _clamp_max(codes: Tensor, max: float) -> Tensor:  # noqa: A002  the name tor
 _INSTEAD = {
     # Kernels put channels last in memory, where a view may not be possible.
     "view": "reshape",
+    torch.ops.aten.view: torch.reshape,
     torch.ops.aten.view.default: torch.reshape,
     # These have no kernel for quantized tensors.
     "clamp_min": _clamp_min,
     torch.clamp_min: _clamp_min,
+    torch.ops.aten.clamp_min: _clamp_min,
+    torch.ops.aten.clamp_min.default: _clamp_min,
     "clamp_max": _clamp_max,
     torch.clamp_max: _clamp_max,
+    torch.ops.aten.clamp_max: _clamp_max,
+    torch.ops.aten.clamp_max.default: _clamp_max,
 }
 
 
@@ -310,7 +318,7 @@ def _may_grow(call: Node, modules: Modules) -> bool:
     settings = [*call.args[1:], *(call.kwargs.get(name) for name in names)]
     if holder is not None:
         return any(getattr(holder, name, None) for name in names)
-    is_listed = call.target is F.pad or "avg_pool" in str(getattr(call.target, "__name__", ""))
+    is_listed = _is_pad(call) or "avg_pool" in str(getattr(call.target, "__name__", ""))
     return is_listed and any(type(each) in {float, int} and each != 0 for each in settings[2:])
 
 

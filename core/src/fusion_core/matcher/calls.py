@@ -2,89 +2,103 @@
 
 Arguments given by keyword and by position become one list in signature order, so a pattern sees the
 same call either way. What the list cannot hold, keyword-only arguments such as ``alpha`` or
-``dtype``, is kept apart: they change what is computed, so a pattern refuses them unless they have
-their defaults.
+``dtype``, is kept apart: they change what is computed, so a pattern refuses them unless it names
+them or they have their defaults.
 """
 
 from __future__ import annotations
 
 import inspect
 from collections import Counter
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from functools import lru_cache
+from collections.abc import Mapping
+from functools import cached_property
 from typing import Any
 
-import torch
 from torch import nn
 from torch.fx import Graph, Node
-from torch.fx.operator_schemas import get_signature_for_torch_op
 from torch.nn.utils.parametrize import type_before_parametrizations
 
-from fusion_core.patterns import Operator, operation_of
+from fusion_core.matcher.signatures import Parameters, bind, is_same, operation_default, signatures
+from fusion_core.matcher.spelling import Key, operators_of
+from fusion_core.patterns import Operator
 
 # Whether an operation works in place says nothing about its value.
 _NEUTRAL = frozenset({"inplace"})
 
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Parameters:
-    """How an operator may be called.
-
-    Attributes:
-        signature: Its signature.
-        positional: Those parameters that can be given by position, in order.
-    """
-
-    signature: inspect.Signature
-    positional: tuple[inspect.Parameter, ...]
-
-    @classmethod
-    def of(cls, signature: inspect.Signature) -> Parameters:
-        """The parameters of ``signature``."""
-        kinds = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
-        return cls(
-            signature, tuple(each for each in signature.parameters.values() if each.kind in kinds)
-        )
+MISSING = inspect.Parameter.empty
+"""What :meth:`CallSite.argument` gives where there is no such argument."""
 
 
-@dataclass(frozen=True, slots=True)
 class CallSite:
     """One call of a graph in canonical form.
 
     Attributes:
         node: The node that makes the call.
-        operators: Every operator the call is: its exact spelling first, then its operation.
+        key: What tells its operator from others; see :mod:`fusion_core.matcher.spelling`.
+        module: The module that is called, if it is one.
         arguments: Arguments in signature order; those left out in between have their defaults.
-        modifiers: Keyword-only arguments that do not have their defaults, as ``name=value``.
-        obstacle: Why nothing may be done with this call at all, or None.
+        modifiers: Keyword-only arguments that do not have their defaults.
     """
 
-    node: Node
-    operators: tuple[Operator, ...]
-    arguments: tuple[Any, ...]
-    modifiers: tuple[str, ...]
-    obstacle: str | None
-    _parameters: Parameters | None
+    __slots__ = ("_parameters", "arguments", "key", "modifiers", "module", "node")
+
+    def __init__(self, node: Node, key: Key, module: nn.Module | None) -> None:
+        """The call of ``node``, whose operator is ``key``."""
+        self.node = node
+        self.key = key
+        self.module = module
+        self.arguments: tuple[Any, ...] = node.args
+        self.modifiers: Mapping[str, Any] = {}
+        self._parameters: Parameters | None = None
+        if node.kwargs:
+            self.arguments, self.modifiers, self._parameters = bind(node, self.operators[0])
 
     @property
-    def _positional(self) -> tuple[inspect.Parameter, ...]:
+    def operators(self) -> tuple[Operator, ...]:
+        """Every operator the call is: its exact spelling first, then its operation."""
+        return operators_of(self.key)
+
+    @property
+    def parameters(self) -> tuple[inspect.Parameter, ...]:
+        """What the call's arguments are, in order; empty where the signature is not known."""
+        if self._parameters is None:
+            operator, count = self.operators[0], len(self.arguments)
+            candidates = signatures(operator.kind, operator.target)
+            fitting = (each for each in candidates if len(each.positional) >= count)
+            self._parameters = next(fitting, None)
         return () if self._parameters is None else self._parameters.positional
 
-    def surplus(self, count: int) -> str | None:
-        """The first argument behind the ``count`` leading ones that does not have its default."""
-        parameters = self._positional
+    def surplus(self, count: int, named: tuple[str, ...] = ()) -> str | None:
+        """The first argument behind the ``count`` leading ones that is not named nor at its default."""
+        if len(self.arguments) <= count:
+            return None
+        parameters = self.parameters
         for index, value in enumerate(self.arguments[count:], start=count):
             if index >= len(parameters):
                 return repr(value)
             parameter = parameters[index]
-            if parameter.name not in _NEUTRAL and not _same(value, parameter.default):
-                return f"{parameter.name}={value!r}"
+            name = parameter.name
+            if name not in named and name not in _NEUTRAL and not is_same(value, parameter.default):
+                return f"{name}={value!r}"
         return None
+
+    def argument(self, name: str) -> Any:
+        """The argument ``name``, or else the module's attribute; ``MISSING`` if there is neither."""
+        if name in self.modifiers:
+            return self.modifiers[name]
+        for index, parameter in enumerate(self.parameters):
+            if parameter.name == name:
+                given = index < len(self.arguments)
+                return self.arguments[index] if given else parameter.default
+        if self.module is not None:
+            return getattr(self.module, name, MISSING)
+        if self._parameters is not None and name in self._parameters.signature.parameters:
+            return self._parameters.signature.parameters[name].default
+        return operation_default(self.key, name)
 
     def bound(self) -> dict[str, Any]:
         """Arguments by parameter name, defaults filled in; by position where the signature is unknown."""
-        parameters = self._positional
+        parameters = self.parameters
         names = [each.name for each in parameters]
         found = {each.name: each.default for each in parameters if each.default is not each.empty}
         for index, value in enumerate(self.arguments):
@@ -101,11 +115,7 @@ class CallGraph:
         self.graph = graph
         self.modules = modules
         self._sites: dict[Node, CallSite | None] = {}
-        self._call_counts = Counter(
-            id(modules[str(node.target)])
-            for node in graph.nodes
-            if node.op == "call_module" and str(node.target) in modules
-        )
+        self._types: dict[type, type | None] = {}
 
     def site(self, node: Node) -> CallSite | None:
         """The canonical call of ``node``, or None for inputs, outputs and attribute reads of the model."""
@@ -119,133 +129,66 @@ class CallGraph:
         """The module that ``node`` calls, if it calls one."""
         return self.modules.get(str(node.target)) if node.op == "call_module" else None
 
-    def _make(self, node: Node) -> CallSite | None:
-        exact = _exact_operator(node, self.module(node))
-        if exact is None:
-            return None
-        arguments, modifiers, signature = _bind(node, exact)
-        operation = operation_of(exact)
-        packet = getattr(exact.target, "overloadpacket", None) if exact.kind == "function" else None
-        also = (operation, None if packet is None else Operator("function", packet))
-        operators = (exact, *(each for each in also if each is not None))
-        return CallSite(node, operators, arguments, modifiers, self._obstacle(node), signature)
-
-    def _obstacle(self, node: Node) -> str | None:
-        module = self.module(node)
+    def obstacle(self, site: CallSite) -> str | None:
+        """Why nothing may be done with the call at all, or None."""
+        module = site.module
         if module is None:
             return None
+        return None if self.is_private(module) else self._first_obstacle(site.node, module)
+
+    def is_private(self, module: nn.Module) -> bool:
+        """Whether ``module`` has no children, no hooks, no forward of its own, and one caller."""
+        state = vars(module)
+        # There is no public way to ask a module for its hooks.
+        if state["_modules"] or state["_forward_hooks"] or state["_forward_pre_hooks"]:
+            return False
+        return "forward" not in state and self._counts[id(module)] == 1
+
+    def _first_obstacle(self, node: Node, module: nn.Module) -> str | None:
         for path, each in module.named_modules(prefix=str(node.target)):
-            # There is no public way to ask a module for its hooks.
             if each._forward_hooks or each._forward_pre_hooks:
                 return f"{path} has forward hooks, which a replacement would not run"
             if "forward" in vars(each):
                 return f"{path} has a forward of its own, which is not that of its type"
-        count = self._call_counts[id(module)]
+        count = self._counts[id(module)]
         if count > 1 and any(True for _ in module.state_dict()):
             return f"{node.target} is called from {count} places"
         return None
 
+    @cached_property
+    def _counts(self) -> Counter[int]:
+        """How many nodes call each module, by its id."""
+        called = [node.target for node in self.graph.nodes if node.op == "call_module"]
+        return Counter(map(id, map(self.modules.get, called)))
 
-def _exact_operator(node: Node, module: nn.Module | None) -> Operator | None:
-    if node.op == "call_module":
-        return None if module is None else Operator("module", type_before_parametrizations(module))
-    if node.op == "call_method":
-        return Operator("method", node.target)
-    if node.op == "call_function":
-        if node.target is getattr and len(node.args) > 1:
-            return Operator("getattr", node.args[1])
-        return Operator("function", node.target)
-    return None
+    def _make(self, node: Node) -> CallSite | None:
+        key = self.key(node)
+        return None if key is None else CallSite(node, key, self.module(node))
 
+    def key(self, node: Node) -> Key | None:
+        """What tells the operator of ``node`` from others, or None where the node calls nothing."""
+        op, target = node.op, node.target
+        if op == "call_module":
+            module = self.modules.get(target)  # type: ignore[arg-type]  # a path, for this op
+            kind = type(module)
+            if kind not in self._types:
+                self._types[kind] = None if module is None else type_before_parametrizations(module)
+            return self._types[kind]
+        if op == "call_function":
+            if target is getattr and len(node.args) > 1:
+                return ("getattr", node.args[1])
+            return ("function", target) if isinstance(target, type) else target
+        return target if op == "call_method" else None
 
-def _bind(
-    node: Node, operator: Operator
-) -> tuple[tuple[Any, ...], tuple[str, ...], Parameters | None]:
-    candidates = signatures(operator.kind, operator.target)
-    if not node.kwargs:
-        fitting = (each for each in candidates if len(each.positional) >= len(node.args))
-        return tuple(node.args), (), next(fitting, None)
-    for candidate in candidates:
-        try:
-            bound = candidate.signature.bind(*node.args, **node.kwargs)
-        except TypeError:
-            continue
-        return (*_read(bound, candidate), candidate)
-    # No signature to go by: the input may still be recognised by the name torch gives it.
-    if not node.args and "input" in node.kwargs:
-        rest = tuple(f"{name}={value!r}" for name, value in node.kwargs.items() if name != "input")
-        return (node.kwargs["input"],), rest, None
-    return tuple(node.args), tuple(f"{name}={value!r}" for name, value in node.kwargs.items()), None
-
-
-def _read(
-    bound: inspect.BoundArguments, parameters: Parameters
-) -> tuple[tuple[Any, ...], tuple[str, ...]]:
-    """Positional arguments up to the last given one, and keyword-only ones that are not the default."""
-    given = bound.arguments
-    positional = parameters.positional
-    last = max((index for index, each in enumerate(positional) if each.name in given), default=-1)
-    arguments = [given.get(each.name, each.default) for each in positional[: last + 1]]
-    modifiers: list[str] = []
-    for name, value in given.items():
-        parameter = parameters.signature.parameters[name]
-        if parameter.kind is parameter.VAR_POSITIONAL:
-            arguments.extend(value)
-        elif parameter.kind is parameter.VAR_KEYWORD:
-            modifiers.extend(f"{key}={each!r}" for key, each in value.items())
-        elif parameter.kind is parameter.KEYWORD_ONLY and not _same(value, parameter.default):
-            modifiers.append(f"{name}={value!r}")
-    return tuple(arguments), tuple(modifiers)
-
-
-@lru_cache(maxsize=4096)
-def signatures(kind: str, target: Any) -> tuple[Parameters, ...]:
-    """Every signature an operator may be called with, as far as known; none for attribute reads."""
-    if kind == "getattr":
-        return ()
-    if kind == "module":
-        forward = inspect.signature(target.forward)
-        parameters = list(forward.parameters.values())[1:]
-        return (Parameters.of(forward.replace(parameters=parameters)),)
-    if kind == "method":
-        target = getattr(torch, target, None) or getattr(torch, target.removesuffix("_"), None)
-        if target is None:
-            return ()
-    return tuple(map(Parameters.of, _function_signatures(target)))
-
-
-def _function_signatures(target: Callable[..., Any]) -> tuple[inspect.Signature, ...]:
-    try:
-        schemas = get_signature_for_torch_op(target)
-    except NameError:  # FX cannot read every schema; it fails for that of dict
-        schemas = None
-    if schemas:
-        return tuple(schemas)
-    try:
-        signature = inspect.signature(target)
-    except (TypeError, ValueError):  # a builtin that publishes none
-        return ()
-    return (_dispatched_signature(target) or signature,)
-
-
-def _dispatched_signature(target: Callable[..., Any]) -> inspect.Signature | None:
-    """The signature behind ``F.max_pool2d`` and its like, which choose one of two functions by a flag."""
-    if not inspect.isfunction(target) or target.__closure__ is None:
-        return None
-    for inner in inspect.getclosurevars(target).nonlocals.values():
-        if inspect.isfunction(inner):
-            return inspect.signature(inner)
-    return None
-
-
-def _same(value: Any, default: Any) -> bool:
-    """Whether an argument is its default; ``0`` stands for ``[0, 0]``, None for ``[]``, as torch lets them."""
-    if isinstance(value, Node) or default is inspect.Parameter.empty:
-        return False
-    if isinstance(default, (list, tuple)) and not isinstance(value, (list, tuple)):
-        if value is None:
-            return not default
-        return len(default) > 0 and all(_same(value, each) for each in default)
-    if isinstance(value, (list, tuple)) and isinstance(default, (list, tuple)):
-        return list(value) == list(default)
-    return bool(value == default)
+    def keys(self) -> dict[Node, Key]:
+        """:meth:`key` of every node that calls something."""
+        keys: dict[Node, Key] = {}
+        module_of, types = self.modules.get, self._types
+        for node in self.graph.nodes:
+            op = node.op
+            if op == "call_module":
+                key = types.get(type(module_of(node.target)))
+                keys[node] = self.key(node) if key is None else key
+            elif op == "call_function" or op == "call_method":  # noqa: PLR1714  twice as fast
+                keys[node] = self.key(node)
+        return keys

@@ -1,138 +1,101 @@
-"""Patterns compiled into a discrimination tree: a node meets only the patterns that could match there.
-
-Each pattern is read in preorder as a word of tokens, and words with a common beginning share their
-path from the root. A walk follows the tokens that the graph offers, so its cost depends on the
-shape of the graph around the node and not on the number of patterns.
-"""
+"""A set of patterns, compiled once: a node meets only those that could match there."""
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
-from typing import Any, Generic, TypeAlias, TypeVar
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Generic, TypeAlias, TypeVar
 
 from torch.fx import Node
 
 from fusion_core.matcher.calls import CallGraph
-from fusion_core.patterns import AnyOf, LiteralValue, MatchAllNode, Op, Operator, Pattern
+from fusion_core.matcher.spelling import Key, keys_of
+from fusion_core.matcher.tree import Path, Tree, Walk, depth_of
+from fusion_core.matcher.words import Call, Token, is_plain, words_of
+from fusion_core.patterns import Pattern, operator_count, wildcard_count
 
 Entry = TypeVar("Entry")
 
-# An operator and how many of its inputs follow in the word; None where they are free.
-_Token: TypeAlias = tuple[Operator, int | None] | MatchAllNode | tuple[type, Any]
+Bound: TypeAlias = tuple[int, int, int, int]
+"""Sort key of a pattern: priority, most nodes it can claim, wildcards, place; smaller goes first."""
 
-
-@dataclass(slots=True)
-class _TreeNode:
-    operators: dict[Operator, dict[int | None, _TreeNode]] = field(default_factory=dict)
-    wildcards: dict[MatchAllNode, _TreeNode] = field(default_factory=dict)
-    literals: dict[tuple[type, Any], _TreeNode] = field(default_factory=dict)
-    ranks: list[int] = field(default_factory=list)
-
-    def child(self, token: _Token) -> _TreeNode:
-        if isinstance(token, MatchAllNode):
-            return self.wildcards.setdefault(token, _TreeNode())
-        if isinstance(token[0], Operator):
-            by_count = self.operators.setdefault(token[0], {})
-            return by_count.setdefault(token[1], _TreeNode())
-        return self.literals.setdefault(token, _TreeNode())
+Candidate: TypeAlias = tuple[Bound, Path]
+"""A pattern's bound, and what was read on the way to it, if that says all there is to the pattern."""
 
 
 class PatternIndex(Generic[Entry]):
-    """An ordered set of patterns, compiled once.
+    """An ordered set of patterns.
 
     Attributes:
-        entries: What was given, in order; earlier entries are preferred.
+        entries: What was given, in order; where nothing else decides, earlier entries are preferred.
+        bounds: For each, the best that a match of it can be.
     """
 
-    def __init__(self, entries: Iterable[tuple[Pattern, Entry]]) -> None:
-        """Compile ``entries``, pairs of a canonical pattern and what it stands for, preferred ones first."""
+    def __init__(
+        self,
+        entries: Iterable[tuple[Pattern, Entry]],
+        priority: Callable[[Entry], int] = lambda _entry: 0,
+    ) -> None:
+        """Compile ``entries``, pairs of a canonical pattern and what it stands for.
+
+        Args:
+            entries: The patterns; where nothing else decides, preferred ones first.
+            priority: Higher goes first, whatever the pattern.
+        """
         self.entries: tuple[tuple[Pattern, Entry], ...] = tuple(entries)
-        self._root = _TreeNode()
-        self._anchored: dict[Operator, list[int]] = {}
-        for rank, (pattern, _) in enumerate(self.entries):
-            for word in _words(pattern):
+        self.bounds: list[Bound] = [
+            (-priority(entry), -operator_count(pattern), wildcard_count(pattern), rank)
+            for rank, (pattern, entry) in enumerate(self.entries)
+        ]
+        self._plain = {rank for rank, (pattern, _) in enumerate(self.entries) if is_plain(pattern)}
+        self._anchored: dict[Key, list[int]] = {}
+        best_first = sorted(self.bounds)
+        self._root = Tree(best_first[0][3] if best_first else 0)
+        for _, _, _, rank in best_first:
+            for word in words_of(self.entries[rank][0]):
                 self._insert(word, rank)
 
-    def _insert(self, word: Sequence[_Token], rank: int) -> None:
+    def _insert(self, word: Sequence[Token], rank: int) -> None:
         tree = self._root
         for token in word:
-            tree = tree.child(token)
-        tree.ranks.append(rank)
+            tree = tree.child(token, rank)
+        if not tree.ranks or tree.ranks[-1] != rank:
+            tree.ranks.append(rank)
         anchor = word[0]
-        if isinstance(anchor, tuple) and isinstance(anchor[0], Operator):
-            ranks = self._anchored.setdefault(anchor[0], [])
-            if not ranks or ranks[-1] != rank:
-                ranks.append(rank)
+        if isinstance(anchor, Call):
+            for key in keys_of(anchor.operator):
+                ranks = self._anchored.setdefault(key, [])
+                if not ranks or ranks[-1] != rank:
+                    ranks.append(rank)
 
-    def candidates(self, node: Node, calls: CallGraph) -> Sequence[tuple[Pattern, Entry]]:
-        """Patterns whose operators are all in place around ``node``, preferred ones first."""
-        site = calls.site(node)
-        if site is None or not any(each in self._root.operators for each in site.operators):
-            return ()
-        return [self.entries[rank] for rank in sorted(set(_walk(self._root, node, calls)))]
+    def ends_with(self, key: Key) -> bool:
+        """Whether the last operator of any pattern may be that of a node with ``key``."""
+        return key in self._anchored
+
+    def found(self, node: Node, walk: Walk) -> list[Candidate]:
+        """The patterns that could match at ``node``, best bound first."""
+        found: list[Candidate] = [
+            (self.bounds[rank], path if rank in self._plain else None)
+            for tree, path in walk.ends(self._root, node)
+            for rank in tree.ranks
+        ]
+        if len(found) > 1:
+            found = sorted(dict(found).items())
+        return found
+
+    def candidates(self, node: Node, calls: CallGraph) -> list[tuple[Pattern, Entry]]:
+        """The patterns that could match at ``node``, best bound first."""
+        return [self.entries[bound[3]] for bound, _ in self.found(node, Walk(calls, calls.key))]
 
     def anchored(self, node: Node, calls: CallGraph) -> Iterator[tuple[Pattern, Entry]]:
         """Patterns whose last operator is the call of ``node``, whether they match or not."""
-        site = calls.site(node)
-        for operator in site.operators if site else ():
-            for rank in self._anchored.get(operator, ()):
-                yield self.entries[rank]
+        for rank in self._anchored.get(calls.key(node), ()):
+            yield self.entries[rank]
 
-
-def _walk(root: _TreeNode, anchor: Node, calls: CallGraph) -> Iterator[int]:
-    """Ranks of every word that the graph spells, starting at ``anchor``."""
-    # A state is a place in the tree and the values still to be read, next one last.
-    states: list[tuple[_TreeNode, tuple[Any, ...]]] = [(root, (anchor,))]
-    while states:
-        tree, pending = states.pop()
-        if pending:
-            states.extend(_steps(tree, pending[-1], pending[:-1], calls))
-        else:
-            yield from tree.ranks
-
-
-def _steps(
-    tree: _TreeNode, value: Any, rest: tuple[Any, ...], calls: CallGraph
-) -> Iterator[tuple[_TreeNode, tuple[Any, ...]]]:
-    """Where reading ``value`` leads from a place in the tree."""
-    is_node = isinstance(value, Node)
-    for wildcard, child in tree.wildcards.items():
-        if wildcard.literals or is_node:
-            yield child, rest
-    if not is_node:
-        literal = _literal(tree, value) if tree.literals else None
-        if literal is not None:
-            yield literal, rest
-        return
-    site = calls.site(value) if tree.operators else None
-    for operator in site.operators if site else ():
-        for count, child in tree.operators.get(operator, {}).items():
-            if count is None:
-                yield child, rest
-            elif site is not None and len(site.arguments) >= count:
-                yield child, (*rest, *reversed(site.arguments[:count]))
-
-
-def _words(pattern: Pattern) -> Iterator[tuple[_Token, ...]]:
-    """Every way to read ``pattern``, one per combination of alternatives."""
-    if isinstance(pattern, AnyOf):
-        for choice in pattern.choices:
-            yield from _words(choice)
-    elif isinstance(pattern, Op):
-        inputs = pattern.inputs
-        head: _Token = (pattern.operator, None if inputs is None else len(inputs))
-        for parts in itertools.product(*(list(_words(each)) for each in inputs or ())):
-            yield (head, *itertools.chain.from_iterable(parts))
-    elif isinstance(pattern, LiteralValue):
-        yield ((type(pattern.value), pattern.value),)
-    else:
-        yield (pattern,)
-
-
-def _literal(tree: _TreeNode, value: object) -> _TreeNode | None:
-    try:
-        return tree.literals.get((type(value), value))
-    except TypeError:  # what cannot be hashed is no literal of a pattern
-        return None
+    def nearest(self, node: Node, calls: CallGraph) -> tuple[Pattern, Entry] | None:
+        """Of the patterns that end in the call of ``node``, one whose operators are in place furthest."""
+        stuck: list[tuple[Tree, Path]] = []
+        ends = Walk(calls, calls.key).ends(self._root, node, stuck)
+        reached = [(depth_of(path), tree) for tree, path in ends or stuck]
+        furthest = max((depth for depth, _ in reached), default=0)
+        ranks = [tree.first for depth, tree in reached if depth == furthest > 0]
+        return self.entries[min(ranks, key=self.bounds.__getitem__)] if ranks else None

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import heapq
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 from torch.fx import Node
 
 from fusion_core.matcher.calls import CallGraph
-from fusion_core.matcher.index import PatternIndex
-from fusion_core.matcher.match import match_at
+from fusion_core.matcher.index import Bound, Candidate, PatternIndex
+from fusion_core.matcher.plain import plain_match
 from fusion_core.matcher.result import Match, NoMatch
+from fusion_core.matcher.solve import Search, match_at
+from fusion_core.matcher.tree import Walk
 
 Entry = TypeVar("Entry")
 
@@ -37,48 +40,97 @@ class Scan(Generic[Entry]):
 def scan(
     calls: CallGraph,
     index: PatternIndex[Entry],
-    accept: Callable[[Match[Entry]], NoMatch | None] = lambda _match: None,
+    accept: Callable[[Match[Entry]], NoMatch | None] | None = None,
 ) -> Scan[Entry]:
     """Match every node of a graph, last node first.
 
-    At each unclaimed node the first pattern in order that matches and is accepted wins; a match is
-    taken whole or not at all. No two matches share a node: an inner node has one user, so whoever
-    reaches it came through the match that has it, whose anchor is claimed.
+    At each unclaimed node the best match wins: of the highest priority the one that claims most
+    nodes, of those the one whose pattern has fewest wildcards, then the one that the index has
+    first. A match is taken whole or not at all. No two matches share a node: what reads an inner
+    node is in its match, so whoever reaches it came through that match.
 
     Args:
         calls: The graph's call sites.
-        index: The patterns, in order of preference.
+        index: The patterns.
         accept: May refuse a match, for a reason the patterns cannot express.
 
     Returns:
         The matches and the refusals.
+
+    Raises:
+        PredicateError: A condition of a pattern raised.
     """
-    result: Scan[Entry] = Scan()
+    sweep = _Sweep(calls, index, accept)
+    keys = calls.keys()
+    walk = Walk(calls, keys.get)
     claimed: set[Node] = set()
     for node in reversed(calls.graph.nodes):
-        result.visited += 1
-        if node in claimed:
+        if node in claimed or not index.ends_with(keys.get(node)):
             continue
-        for pattern, entry in index.candidates(node, calls):
-            result.tried += 1
-            found = match_at(pattern, node, calls, entry)
-            if isinstance(found, Match):
-                found = accept(found) or found
-            if isinstance(found, Match):
-                claimed.update(found.nodes)
-                result.matches.append(found)
-                break
-            result.refusals.setdefault(node, []).append((entry, found))
-    return result
+        match = sweep.best(node, index.found(node, walk))
+        if match is not None:
+            claimed.update(match.nodes)
+            sweep.result.matches.append(match)
+    sweep.result.visited = len(calls.graph.nodes)
+    return sweep.result
+
+
+@dataclass
+class _Sweep(Generic[Entry]):
+    """What :func:`scan` was given, and what it found so far."""
+
+    calls: CallGraph
+    index: PatternIndex[Entry]
+    accept: Callable[[Match[Entry]], NoMatch | None] | None
+    result: Scan[Entry] = field(default_factory=Scan)
+
+    def best(self, node: Node, found: list[Candidate]) -> Match[Entry] | None:
+        """The best match at ``node`` that is accepted.
+
+        A pattern waits under the best it could be; once tried, under what its match is. Whatever
+        comes to the front as a match is therefore better than all that may still come.
+        """
+        waiting: list[tuple[Bound, Any]] = list(found)
+        while waiting:
+            bound, state = heapq.heappop(waiting)
+            pattern, entry = self.index.entries[bound[3]]
+            match: Match[Entry] | None = None
+            if not isinstance(state, Search):
+                self.result.tried += 1
+                match = None if state is None else plain_match(state, self.calls, entry)
+                if match is None:
+                    state = Search(pattern, node, self.calls, entry)
+                    if not state.advance():
+                        self._refuse(node, entry, state.nearest)
+                        continue
+                    exact = _exact(bound, state)
+                    if exact != bound and waiting and waiting[0][0] < exact:
+                        heapq.heappush(waiting, (exact, state))
+                        continue
+            match = match or state.match()
+            refusal = None if self.accept is None else self.accept(match)
+            if refusal is None:
+                return match
+            self._refuse(node, entry, refusal)
+            if isinstance(state, Search) and state.advance():
+                heapq.heappush(waiting, (_exact(bound, state), state))
+        return None
+
+    def _refuse(self, node: Node, entry: Entry, reason: NoMatch) -> None:
+        self.result.refusals.setdefault(node, []).append((entry, reason))
+
+
+def _exact(bound: Bound, search: Search) -> Bound:
+    priority, _, wildcards, rank = bound
+    return (priority, -search.size, wildcards, rank)
 
 
 def nearest_miss(
     node: Node, calls: CallGraph, index: PatternIndex[Entry]
 ) -> tuple[Entry, NoMatch] | None:
-    """Of the patterns that end in the call of ``node`` and do not match, the one that came furthest."""
-    best: tuple[Entry, NoMatch] | None = None
-    for pattern, entry in index.anchored(node, calls):
-        found = match_at(pattern, node, calls, entry)
-        if isinstance(found, NoMatch) and (best is None or found.depth > best[1].depth):
-            best = entry, found
-    return best
+    """Of the patterns that end in the call of ``node`` and do not match, one that came furthest."""
+    near = index.nearest(node, calls)
+    if near is None:
+        return None
+    found: Any = match_at(near[0], node, calls, near[1])
+    return (near[1], found) if isinstance(found, NoMatch) else None

@@ -102,6 +102,18 @@ class LinearHardtanh(Activated):
     activation_types = _BOUNDED
 
 
+class BatchNormReLU2d(Activated):
+    """BatchNorm2d and ReLU, where there is no convolution to fold the batch norm into."""
+
+    weighted_type = nn.BatchNorm2d
+
+
+class BatchNormReLU3d(Activated):
+    """BatchNorm3d and ReLU, where there is no convolution to fold the batch norm into."""
+
+    weighted_type = nn.BatchNorm3d
+
+
 RELU_OF: Mapping[type[nn.Module], type[Activated]] = {
     each.weighted_type: each for each in (ConvReLU1d, ConvReLU2d, ConvReLU3d, LinearReLU)
 }

@@ -78,10 +78,25 @@ class Conv3d(ReferenceModule):
     """Reference form of ``nn.Conv3d``."""
 
 
+class ConvTranspose1d(ReferenceModule):
+    """Reference form of ``nn.ConvTranspose1d``."""
+
+
+class ConvTranspose2d(ReferenceModule):
+    """Reference form of ``nn.ConvTranspose2d``."""
+
+
+class ConvTranspose3d(ReferenceModule):
+    """Reference form of ``nn.ConvTranspose3d``."""
+
+
 REFERENCE_OF: dict[type[nn.Module], type[ReferenceModule]] = {
     nn.Linear: Linear,
     nn.Conv1d: Conv1d,
     nn.Conv2d: Conv2d,
     nn.Conv3d: Conv3d,
+    nn.ConvTranspose1d: ConvTranspose1d,
+    nn.ConvTranspose2d: ConvTranspose2d,
+    nn.ConvTranspose3d: ConvTranspose3d,
 }
 """The reference module of each float module."""

@@ -9,6 +9,8 @@ from torch.fx import Node
 
 from fusion_core.matcher import CallSite
 
+_CLAMPS = frozenset({"clamp", "clamp_min", "clamp_max"})
+
 
 def activation_module(site: CallSite) -> nn.Module | None:
     """A module equal to the call, or None where the call is no activation with constant arguments."""
@@ -20,13 +22,12 @@ def activation_module(site: CallSite) -> nn.Module | None:
         return nn.ReLU6()
     if operation == "hardtanh":
         return _hardtanh(bound.get("min_val", -1.0), bound.get("max_val", 1.0))
-    if operation == "clamp":
-        return _clamp(bound)
+    if operation in _CLAMPS:
+        return _clamp(bound.get("min"), bound.get("max"))
     return None
 
 
-def _clamp(bound: dict[str, Any]) -> nn.Module | None:
-    low, high = bound.get("min"), bound.get("max")
+def _clamp(low: Any, high: Any) -> nn.Module | None:
     if high is None and not isinstance(low, Node) and low is not None and low == 0:
         return nn.ReLU()
     return _hardtanh(low, high)

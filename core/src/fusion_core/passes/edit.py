@@ -68,11 +68,21 @@ class Names:
 
 
 def erase(graph: Graph, nodes: Iterable[Node]) -> None:
-    """Erase nodes that only use each other; users go before what they use."""
-    doomed = set(nodes)
-    for node in reversed(graph.nodes):
-        if node in doomed:
-            graph.erase_node(node)
+    """Erase nodes that only use each other; users go before what they use.
+
+    What it costs depends on ``nodes`` alone, however large the graph is.
+    """
+    doomed = dict.fromkeys(nodes)
+    ready = [node for node in doomed if not node.users]
+    while ready:
+        node = ready.pop()
+        inputs = node.all_input_nodes
+        graph.erase_node(node)
+        del doomed[node]
+        # Each becomes free once, when the last of its users has gone.
+        ready.extend(each for each in inputs if each in doomed and not each.users)
+    for node in doomed:
+        graph.erase_node(node)  # something else uses it: torch refuses, and says what
 
 
 def copy_module(module: nn.Module) -> nn.Module:

@@ -184,7 +184,7 @@ def _accept(ledger: Ledger, group: Group) -> None:
     entry = group.match.entry
     for line in ledger.of(member_names(group.match.nodes)):
         line.plugin = line.plugin or str(entry.origin)
-        line.pattern = line.pattern or render(entry.pattern)
+        line.pattern = line.pattern or render(group.match.reading)
         line.priority = entry.priority if line.priority is None else line.priority
         line.reason = None
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeAlias
 
 from torch import nn
 from torch.fx import GraphModule, Node
@@ -38,20 +38,25 @@ def lower(model: GraphModule, backend: str | Backend | None = None) -> GraphModu
     chosen = get_backend(record.backend if backend is None else backend)
     lowered = copy_model(model)
     mine = advance(lowered, record, Stage.LOWERED)
-    lowering = _Lowering(
-        CallGraph(lowered.graph, dict(lowered.named_modules(remove_duplicate=False)))
-    )
-    result = scan(lowering.calls, lowering_index(chosen), lowering.accept)
+    result, replacements = find_kernels(lowered, chosen)
     _settle(mine.ledger, lowered, result)
     names = Names(lowered)
     calls = [
-        _replace(lowered, match, lowering.replacements[match.anchor], names)
-        for match in result.matches
+        _replace(lowered, match, replacements[match.anchor], names) for match in result.matches
     ]
     for call in calls:  # last node first, so what only a dead call read is dead when its turn comes
         if not call.users:
             lowered.graph.erase_node(call)
     return finish(lowered)
+
+
+def find_kernels(
+    model: GraphModule, backend: Backend
+) -> tuple[Scan[LoweringEntry], dict[Node, Replacement]]:
+    """What :func:`lower` does to ``model``, without doing it: the sweep, and each anchor's replacement."""
+    calls = CallGraph(model.graph, dict(model.named_modules(remove_duplicate=False)))
+    lowering = _Lowering(calls)
+    return scan(calls, lowering_index(backend), lowering.accept), lowering.replacements
 
 
 @dataclass
@@ -118,21 +123,35 @@ def _settle(ledger: Ledger, model: GraphModule, result: Scan[LoweringEntry]) -> 
         for line in ledger.of(member_names(match.nodes)):
             line.status, line.kernel, line.reason = Status.INT8, match.entry.rule.label, None
     lowered = {node for match in result.matches for node in match.nodes}
+    refusals = _refusals_behind(model, result)
     for node in model.graph.nodes:
         if node in lowered:
             continue
         for line in ledger.of(member_names(node)):
             if line.status is Status.REFERENCE:
-                line.reason = _why_not(node, result)
+                line.reason = _why_not(refusals.get(node))
 
 
-def _why_not(node: Node, result: Scan[LoweringEntry]) -> str:
-    """The nearest refusal at the quantize that ends the group of ``node``."""
-    ends = [node]
-    while ends and not any(end in result.refusals for end in ends):
-        ends = [user for end in ends for user in end.users if end.target is not quantize_per_tensor]
-    tried = [refusal for end in ends for refusal in result.refusals.get(end, ())]
-    if not tried:
+_Refusal: TypeAlias = tuple[LoweringEntry, NoMatch]
+
+
+def _refusals_behind(model: GraphModule, result: Scan[LoweringEntry]) -> dict[Node, _Refusal]:
+    """For each node the nearest refusal, at the latest at the quantize that ends its group."""
+    # Last node first, so each node asks its users only and no path is walked twice.
+    found: dict[Node, tuple[int, _Refusal]] = {}
+    for node in reversed(model.graph.nodes):
+        if node in result.refusals:
+            found[node] = 0, max(result.refusals[node], key=lambda refusal: refusal[1].depth)
+        elif node.target is not quantize_per_tensor:
+            behind = [found[user] for user in node.users if user in found]
+            if behind:
+                steps, refusal = min(behind, key=lambda each: (each[0], -each[1][1].depth))
+                found[node] = steps + 1, refusal
+    return {node: refusal for node, (_, refusal) in found.items()}
+
+
+def _why_not(refusal: _Refusal | None) -> str:
+    if refusal is None:
         return "the backend has no kernel for it"
-    entry, nearest = max(tried, key=lambda refusal: refusal[1].depth)
+    entry, nearest = refusal
     return f"no kernel: {entry.rule.label} does not fit, {nearest.reason}"

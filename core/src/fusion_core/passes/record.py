@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import IntEnum
 from typing import Any
 
@@ -78,6 +78,25 @@ class WeightPlan:
     reference: Any
 
 
+class Example:
+    """The input a model was traced with, held by reference only: neither pickled nor deep-copied.
+
+    Attributes:
+        arguments: Positional arguments of one call, or None where they have been lost.
+    """
+
+    __slots__ = ("arguments",)
+
+    def __init__(self, arguments: tuple[Any, ...] | None = None) -> None:
+        self.arguments = arguments
+
+    def __deepcopy__(self, _memo: dict[int, Any]) -> Example:
+        return self
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Example, ()
+
+
 @dataclass(slots=True)
 class PassRecord:
     """State between passes.
@@ -95,6 +114,7 @@ class PassRecord:
         preserved: Plain attributes of the user's model, which copies of the graph keep.
         nodes: What each node remembers, in order, with the path in front where it reads an
             attribute. Pickling a graph loses what its nodes hold.
+        example: What a traced model was traced with, for verifying fused modules on it.
     """
 
     stage: Stage
@@ -106,6 +126,7 @@ class PassRecord:
     module_names: tuple[str, ...] = ()
     preserved: dict[str, Any] = field(default_factory=dict)
     nodes: tuple[tuple[str, dict[str, Any]], ...] = ()
+    example: Example = field(default_factory=Example)
 
 
 def remember_nodes(model: GraphModule) -> None:
@@ -187,7 +208,11 @@ def member_names(nodes: Node | Iterable[Node]) -> tuple[str, ...]:
 def advance(model: GraphModule, record: PassRecord, stage: Stage) -> PassRecord:
     """Give ``model`` its own copy of ``record`` at ``stage``, and return that copy."""
     mine = copy.copy(record)
-    mine.ledger = copy.deepcopy(record.ledger)
+    mine.ledger = Ledger(record.ledger.backend, list(record.ledger.notes))
+    for line in record.ledger:
+        mine.ledger.open(
+            replace(line)
+        )  # a line holds plain values, so this is all there is to copy
     mine.weights = dict(record.weights)
     mine.stage = stage
     attach(model, mine)

@@ -7,6 +7,7 @@ from typing import Any
 
 from torch.fx import Node
 
+from fusion_core.configs import element_count
 from fusion_core.errors import FuseError
 from fusion_core.matcher import Match, NodePattern
 from fusion_core.patterns import render
@@ -82,18 +83,18 @@ def fuser_arguments(
         match: The match.
         as_argument: The object that stands for a node.
     """
-    if match.entry.config.complex_pattern is not None:
-        return tuple(_mapped(part, as_argument) for part in match.node_pattern)
+    config, part = match.entry.config, match.node_pattern
+    if config.complex_pattern is not None:
+        return tuple(_mapped(each, as_argument) for each in part)
     chain: list[Any] = []
-    part: NodePattern = match.node_pattern
-    while isinstance(part, tuple):
-        chain.append(as_argument(part[0]))
+    for _ in range(element_count(config) - 1):
+        chain.append(_mapped(part[0], as_argument))
         part = part[1]
     chain.append(_mapped(part, as_argument))
     return tuple(reversed(chain))
 
 
 def _mapped(part: NodePattern, as_argument: Callable[[Node], Any]) -> Any:
-    if isinstance(part, tuple):
-        return tuple(_mapped(each, as_argument) for each in part)
+    if isinstance(part, (tuple, list)):
+        return type(part)(_mapped(each, as_argument) for each in part)
     return as_argument(part) if isinstance(part, Node) else part

@@ -3,25 +3,18 @@
 from __future__ import annotations
 
 import copy
-import operator
-from collections.abc import Callable
 from typing import Any
 
-import torch
 from torch import nn
 from torch.fx import GraphModule, Node
 
-from fusion_core.errors import UnsupportedModelError
 from fusion_core.ledger import Ledger, Status
 from fusion_core.matcher import CallGraph
 from fusion_core.passes.edit import Names
+from fusion_core.passes.in_place import out_of_place
 from fusion_core.passes.record import member_names
 from fusion_core.passes.shapes import BATCH_NORM_BY_RANK, shape_of
 from fusion_core.patterns import Operator
-
-_VIEWS = frozenset(
-    {"reshape", "flatten", "permute", "transpose", "squeeze", "unsqueeze", "contiguous", "identity"}
-)
 
 
 def simplify(model: GraphModule, ledger: Ledger) -> None:
@@ -42,7 +35,7 @@ def simplify(model: GraphModule, ledger: Ledger) -> None:
         UnsupportedModelError: An in-place operation writes through a view to a value that is read
             later.
     """
-    _out_of_place(model)
+    out_of_place(model)
     _remove_identities(model, ledger)
     _one_module_per_call(model)
     _own_names_for_reads(model)
@@ -51,72 +44,6 @@ def simplify(model: GraphModule, ledger: Ledger) -> None:
 
 def _calls(model: GraphModule) -> CallGraph:
     return CallGraph(model.graph, dict(model.named_modules(remove_duplicate=False)))
-
-
-def _out_of_place(model: GraphModule) -> None:
-    position = {node: index for index, node in enumerate(model.graph.nodes)}
-    calls = _calls(model)
-    for node in list(model.graph.nodes):
-        plain = _plain_spelling(node)
-        operand = node.args[0] if node.args else None
-        if plain is None or not isinstance(operand, Node):
-            continue
-        for user in list(operand.users):
-            if position[user] > position[node]:
-                user.replace_input_with(operand, node)
-        _refuse_write_through_view(node, operand, position, calls)
-        node.target = plain
-        node.kwargs = {key: value for key, value in node.kwargs.items() if key != "inplace"}
-
-
-def _plain_spelling(node: Node) -> str | Callable[..., Any] | None:
-    """The ordinary form of an in-place call, or None where the call is not in place."""
-    if node.op == "call_method":
-        name = str(node.target)
-        in_place = (
-            name.endswith("_") and not name.endswith("__") and hasattr(torch.Tensor, name[:-1])
-        )
-        return name[:-1] if in_place else None
-    if node.op != "call_function" or isinstance(node.target, str):
-        return None
-    if node.kwargs.get("inplace") is True:
-        return node.target
-    name = getattr(node.target, "__name__", "")
-    if getattr(operator, name, None) is node.target:
-        plain = getattr(operator, name[1:], None) if name[:1] == "i" else None
-        return plain if name in {"iadd", "isub", "imul", "itruediv", "imatmul"} else None
-    if name.endswith("_") and not name.endswith("__"):
-        for room in (torch.nn.functional, torch):
-            found = getattr(room, name[:-1], None)
-            if found is not None and getattr(room, name, None) is node.target:
-                return found  # type: ignore[no-any-return]  # a function of torch, by its name
-    return None
-
-
-def _refuse_write_through_view(
-    node: Node, operand: Node, position: dict[Node, int], calls: CallGraph
-) -> None:
-    base = operand
-    while (source := _viewed(base, calls)) is not None:
-        base = source
-        late = [user for user in base.users if position[user] > position[node]]
-        if late:
-            msg = (
-                f"{node.name} changes {base.name} in place through the view {operand.name}, and {late[0].name} "
-                "reads it afterwards; write the operation out of place"
-            )
-            raise UnsupportedModelError(msg)
-
-
-def _viewed(node: Node, calls: CallGraph) -> Node | None:
-    """The value that ``node`` is a view of, if it is one."""
-    site = calls.site(node)
-    if site is None or not site.arguments or not isinstance(site.arguments[0], Node):
-        return None
-    is_view = node.target in {operator.getitem, "chunk", "split"} or any(
-        each.kind == "operation" and each.target in _VIEWS for each in site.operators
-    )
-    return site.arguments[0] if is_view else None
 
 
 def _remove_identities(model: GraphModule, ledger: Ledger) -> None:
@@ -134,7 +61,7 @@ def _remove_identities(model: GraphModule, ledger: Ledger) -> None:
 
 def _identity_reason(node: Node, calls: CallGraph) -> str | None:
     site = calls.site(node)
-    if site is None or not site.arguments or site.obstacle is not None:
+    if site is None or not site.arguments or calls.obstacle(site) is not None:
         return None
     if Operator("operation", "identity") in site.operators:
         return "identity"
@@ -240,7 +167,7 @@ def _symmetric_zero_padding(node: Node, calls: CallGraph, dims: int) -> tuple[in
     if (
         site is None
         or Operator("operation", "pad") not in site.operators
-        or site.obstacle is not None
+        or calls.obstacle(site) is not None
     ):
         return None
     module: Any = calls.module(node)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import inspect
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, TypeAlias
 
 import torch
@@ -17,12 +17,14 @@ from fusion_core.matcher import CallGraph
 from fusion_core.passes.edit import finish, restore_attributes
 from fusion_core.passes.lift import lift
 from fusion_core.passes.private_copy import private_copy
-from fusion_core.passes.record import PassRecord, Stage, attach, members
+from fusion_core.passes.record import Example, PassRecord, Stage, attach, members, record_of
 from fusion_core.passes.shapes import macs_of, propagate
 from fusion_core.passes.simplify import absorb_padding, simplify
 from fusion_core.passes.tracer import trace_graph
 from fusion_core.patterns import Operator, operators_in
 from fusion_core.registry import Backend, get_backend
+
+_SIZES = frozenset({"size", "dim", "numel"})
 
 ExampleInputs: TypeAlias = torch.Tensor | Sequence[Any] | Mapping[str, Any]
 
@@ -53,10 +55,60 @@ def trace(
         UnsupportedModelError: The model as a whole cannot be quantized, for example because it is
             float16.
     """
-    operators = _operators(None if backend is None else get_backend(backend))
-    leaf_types = {each.target for each in operators if each.kind == "module"}
     private = private_copy(model)
     arguments, omitted = bind_inputs(model, example_inputs)
+    traced = _traced(
+        model, private, backend, omitted, run=lambda traced: propagate(traced, arguments)
+    )
+    record_of(traced, Stage.TRACED, "trace").example = Example(arguments)
+    return traced
+
+
+def trace_unseen(
+    model: nn.Module, unknown: Any, *, backend: str | Backend | None = None
+) -> GraphModule:
+    """The graph of a model that is not run, because nobody has an input for it.
+
+    Args:
+        model: As for :func:`trace`. Arguments of its forward that have defaults are left out.
+        unknown: What every node gets for its ``tensor_meta``.
+        backend: As for :func:`trace`.
+
+    Raises:
+        TraceError: As :func:`trace` does, and all that it raises but for the inputs.
+    """
+    parameters = inspect.signature(model.forward).parameters.values()
+    omitted = {each.name: each.default for each in parameters if each.default is not each.empty}
+
+    def run(traced: GraphModule) -> None:
+        for node in traced.graph.nodes:
+            if not _is_no_tensor(node):
+                node.meta["tensor_meta"] = unknown
+
+    return _traced(model, private_copy(model), backend, omitted, run=run)
+
+
+def _is_no_tensor(node: Node) -> bool:
+    """Whether ``node`` plainly reads a size, or computes with nothing else."""
+    if node.op == "call_method" and node.target in _SIZES:
+        return True
+    if node.op == "call_function" and node.target is getattr and node.args[1:2] == ("shape",):
+        return True
+    operands = node.all_input_nodes
+    return bool(operands) and all("tensor_meta" not in each.meta for each in operands)
+
+
+def _traced(
+    model: nn.Module,
+    private: nn.Module,
+    backend: str | Backend | None,
+    omitted: dict[str, Any],
+    *,
+    run: Callable[[GraphModule], None],
+) -> GraphModule:
+    """The graph of ``private``, a copy of ``model``; ``run`` tells its nodes what their values are."""
+    operators = _operators(None if backend is None else get_backend(backend))
+    leaf_types = {each.target for each in operators if each.kind == "module"}
     graph, opaque = trace_graph(private, leaf_types, omitted)
     _drop_omitted(graph, omitted)
     for node in graph.nodes:
@@ -64,13 +116,15 @@ def trace(
         node.type = None if isinstance(node.type, str) else node.type
     traced = GraphModule(private, graph, type(model).__name__)
     record = PassRecord(
-        Stage.TRACED, Ledger(), module_names=tuple(name for name, _ in model.named_modules())
+        Stage.TRACED,
+        Ledger(),
+        module_names=tuple(name for name, _ in model.named_modules()),
     )
     record.preserved = _plain_attributes(model)
     attach(traced, record)
     restore_attributes(traced)
     traced.eval()
-    propagate(traced, arguments)
+    run(traced)
     _open_ledger(traced, record.ledger, opaque)
     simplify(traced, record.ledger)
     lift(traced, {each.target for each in operators if each.kind == "function"})
@@ -168,7 +222,7 @@ def _open_ledger(model: GraphModule, ledger: Ledger, opaque: Mapping[str, str]) 
         ledger.open(
             LedgerEntry(
                 node=node.name,
-                operation=str(site.operators[0]) if site else str(node.target),
+                operation=site.operators[0].short_name if site else str(node.target),
                 path=next((member.path for member in members(node)), ""),
                 macs=macs_of(node),
                 status=Status.FLOAT if "tensor_meta" in node.meta else Status.NO_TENSOR,

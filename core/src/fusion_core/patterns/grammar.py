@@ -4,21 +4,27 @@
 
     operator := module type | function | torch op | native op | method name | (getattr, name)
               | operation | MatchAllNode
-    pattern  := operator | (operator, pattern, ..., pattern) | any_of(pattern, ...) | literal
+    pattern  := operator | (operator, pattern, ..., pattern) | [pattern, ...] | literal
+              | any_of(pattern, ...) | any_order(operator, pattern, ...) | optional(operator)
+              | where(pattern, predicate) | capture(name, pattern) | call(operator, ..., name=value)
+              | chain(pattern, ...)
 
 A reverse nested tuple may end in Python's ``...``, which leaves the arguments it does not name
 free.
 
-A user writes tuples; :mod:`fusion_core.patterns.normalize` turns them into the classes of this
-module, the one canonical form that everything else reads. Data flows from the leaves to the
-outermost ``Op``, whose node in a graph is called the anchor.
+A user writes tuples and the functions of :mod:`fusion_core.patterns.authoring`;
+:mod:`fusion_core.patterns.normalize` turns them into the classes of this module, the one canonical
+form that everything else reads. Data flows from the leaves to the outermost ``Op``, whose node in a
+graph is called the anchor.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
+from fusion_core.patterns.naming import function_name, module_name
 from fusion_core.patterns.pickling import by_name, from_name
 
 OperatorKind: TypeAlias = Literal["module", "function", "method", "getattr", "operation"]
@@ -44,8 +50,13 @@ class Operator:
         if self.kind == "operation":
             return str(self.target)
         if self.kind == "module":
-            return str(self.target.__name__)
+            return module_name(self.target)
         return function_name(self.target)
+
+    @property
+    def short_name(self) -> str:
+        """For tables: a module type goes by its own name alone."""
+        return self.target.__name__ if self.kind == "module" else str(self)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _operator_from_name, (self.kind, by_name(self.target))
@@ -87,10 +98,23 @@ class LiteralValue:
 
     def accepts(self, argument: object) -> bool:
         """Whether ``argument`` is this constant; ``True`` and ``1`` are different constants."""
-        return type(argument) is type(self.value) and argument == self.value
+        return type(argument) is type(self.value) and bool(argument == self.value)
 
     def __str__(self) -> str:
         return repr(self.value)
+
+
+@dataclass(frozen=True, slots=True)
+class ListOf:
+    """A list or tuple argument and the patterns of what it holds.
+
+    Attributes:
+        items: Patterns of the leading items.
+        open: Whether more items may follow; they are left free.
+    """
+
+    items: tuple[Pattern, ...]
+    open: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,15 +123,35 @@ class Op:
 
     Attributes:
         operator: What the node does.
-        inputs: Patterns of the leading arguments in signature order; None leaves all arguments
-            free.
+        inputs: Patterns of the leading arguments in signature order; None leaves all positional
+            arguments free.
         open: Whether the arguments behind ``inputs`` are free too; otherwise they must have their
             defaults.
+        keywords: Arguments by parameter name, or attributes of the module, and what they must be;
+            sorted by name.
+        any_order: Whether the graph may have ``inputs`` in another order.
     """
 
     operator: Operator
     inputs: tuple[Pattern, ...] | None = None
     open: bool = False
+    keywords: tuple[tuple[str, Pattern], ...] = ()
+    any_order: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One step of a chain that is one of several operators, or may be missing.
+
+    Attributes:
+        heads: What the step may be, in the order tried; none has inputs of its own.
+        inputs: What every head is applied to.
+        optional: Whether the single input may stand in the step's place.
+    """
+
+    heads: tuple[Pattern, ...]
+    inputs: tuple[Pattern, ...]
+    optional: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,65 +161,55 @@ class AnyOf:
     choices: tuple[Pattern, ...]
 
 
-Pattern: TypeAlias = Op | AnyOf | MatchAllNode | LiteralValue
-
-
 @dataclass(frozen=True, slots=True)
-class Alternatives:
-    """What :func:`any_of` returns: alternatives as the user spelled them, not yet normalised."""
+class Where:
+    """A pattern with a condition on the node in its place.
 
-    choices: tuple[Any, ...]
+    Attributes:
+        pattern: The pattern.
+        predicate: Called ``predicate(node, module)`` once the pattern matches; ``module`` is None
+            unless the node calls one.
+        reason: What the condition asks for, in words.
+    """
+
+    pattern: Pattern
+    predicate: Callable[[Any, Any], Any]
+    reason: str
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _alternatives_from_names, (by_name(self.choices),)
+        return _where_from_name, (self.pattern, by_name(self.predicate), self.reason)
 
 
-def _alternatives_from_names(choices: tuple[Any, ...]) -> Alternatives:
-    return Alternatives(from_name(choices))
+def _where_from_name(pattern: Pattern, predicate: Any, reason: str) -> Where:
+    return Where(pattern, from_name(predicate), reason)
 
 
 @dataclass(frozen=True, slots=True)
-class FreeArguments:
-    """What :func:`any_arguments` returns: an operator as the user spelled it."""
+class Capture:
+    """A pattern whose value has a name; the same name in two places is the same value.
 
-    operator: Any
-
-
-def any_arguments(operator: object) -> FreeArguments:
-    """An operator whose arguments are free, but for those that the pattern names.
-
-    ``(nn.Conv2d, any_arguments(ops.clamp))`` is a convolution behind which anything clamps, between
-    whatever bounds. In a reverse nested tuple ``...`` at the end says the same.
-
-    Args:
-        operator: An operator.
-
-    Returns:
-        A value usable wherever an operator is.
+    Attributes:
+        name: The name.
+        pattern: What the value is; the same in every place of the name.
     """
-    return FreeArguments(operator)
+
+    name: str
+    pattern: Pattern
 
 
-def any_of(*choices: object) -> Alternatives:
-    """A pattern that matches where one of ``choices`` does.
-
-    Args:
-        *choices: Patterns; operators may stand in a sequential tuple as well.
-
-    Returns:
-        A value usable wherever a pattern is.
-    """
-    return Alternatives(choices)
+Pattern: TypeAlias = Op | Step | AnyOf | Where | Capture | ListOf | MatchAllNode | LiteralValue
 
 
-def function_name(target: Any) -> str:
-    """The name a function is known by: ``operator.add``, ``torch.flatten``, ``aten.add.Tensor``."""
-    name = getattr(target, "__name__", None) or str(target)
-    module = getattr(target, "__module__", None) or ""
-    if module == "_operator":
-        return f"operator.{name}"
-    if module.startswith("torch._ops"):
-        return str(target)
-    if module == "torch._C._nn":
-        return f"functional.{name}"
-    return f"{module.rsplit('.', 1)[-1]}.{name}" if module else name
+def parts_of(pattern: Pattern) -> Iterator[Pattern]:
+    """The patterns that ``pattern`` is directly made of; keyword constraints are not among them."""
+    if isinstance(pattern, Op):
+        yield from pattern.inputs or ()
+    elif isinstance(pattern, Step):
+        yield from pattern.heads
+        yield from pattern.inputs
+    elif isinstance(pattern, AnyOf):
+        yield from pattern.choices
+    elif isinstance(pattern, ListOf):
+        yield from pattern.items
+    elif isinstance(pattern, (Where, Capture)):
+        yield pattern.pattern

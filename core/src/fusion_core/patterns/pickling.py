@@ -26,9 +26,9 @@ class Named:
 
 
 def by_name(spelling: Any) -> Any:
-    """``spelling`` with what does not pickle replaced by its name; tuples and dicts are entered."""
-    if isinstance(spelling, tuple):
-        return tuple(by_name(each) for each in spelling)
+    """``spelling`` with what does not pickle replaced by its name; tuples, lists and dicts are entered."""
+    if isinstance(spelling, (tuple, list)):
+        return type(spelling)(by_name(each) for each in spelling)
     if isinstance(spelling, dict):
         return {by_name(key): by_name(value) for key, value in spelling.items()}
     if isinstance(spelling, _NATIVE):
@@ -42,8 +42,8 @@ def by_name(spelling: Any) -> Any:
 
 def from_name(spelling: Any) -> Any:
     """What :func:`by_name` was given."""
-    if isinstance(spelling, tuple):
-        return tuple(from_name(each) for each in spelling)
+    if isinstance(spelling, (tuple, list)):
+        return type(spelling)(from_name(each) for each in spelling)
     if isinstance(spelling, dict):
         return {from_name(key): from_name(value) for key, value in spelling.items()}
     return _found(spelling) if isinstance(spelling, Named) else spelling

@@ -11,6 +11,7 @@ from fusion_core.registry.backend import (
     PatternEntry,
     PluginOrigin,
 )
+from fusion_core.registry.data_file import DataBackend, read_backend
 from fusion_core.registry.listing import BackendRecord
 from fusion_core.registry.store import Registry
 
@@ -18,12 +19,14 @@ __all__ = [
     "Backend",
     "BackendIdentity",
     "BackendRecord",
+    "DataBackend",
     "LoweringEntry",
     "PatternEntry",
     "PluginOrigin",
     "Registry",
     "backends",
     "get_backend",
+    "read_backend",
     "refresh",
     "register_backend",
 ]

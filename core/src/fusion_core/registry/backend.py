@@ -54,6 +54,9 @@ class PatternEntry:
         """The author's priority; higher goes first."""
         return self.config.priority
 
+    def __str__(self) -> str:
+        return f"{self.origin}, {render(self.pattern)}"
+
     @property
     def label(self) -> str:
         """For reports: ``fbgemm: Conv2d -> ReLU``."""
@@ -80,6 +83,9 @@ class LoweringEntry:
     def priority(self) -> int:
         """The author's priority; higher goes first."""
         return self.rule.priority
+
+    def __str__(self) -> str:
+        return f"{self.origin}, lowering rule {self.rule.label!r}"
 
     @property
     def label(self) -> str:

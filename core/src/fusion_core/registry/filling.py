@@ -91,10 +91,8 @@ def _filled(entry: PatternEntry, hook: str, field: str, given: Given | None) -> 
 
 
 def _check_arity(entry: PatternEntry, hook: str, given: Given) -> None:
-    config = entry.config
-    raw = config.pattern if config.pattern is not None else config.complex_pattern
     try:
-        check_fuser_arity(given.value, raw, entry.pattern)
+        check_fuser_arity(entry.config, given.value)
     except FuserMethodError as error:
         raise plugin_error(given.origin, str(error), hook=hook) from error
 

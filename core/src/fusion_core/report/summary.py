@@ -2,28 +2,24 @@
 
 from __future__ import annotations
 
-import io
-import shutil
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import torch
-from rich.console import Console, RenderableType
+from rich.console import RenderableType
 from torch import nn
 
 from fusion_core.ledger import Ledger, Share
 from fusion_core.passes import Stage, record_of
 from fusion_core.registry import PluginOrigin
+from fusion_core.report.printing import Printable
 from fusion_core.report.rows import entry_rows, int8_groups, other_groups
 from fusion_core.report.tables import entry_table, heading, int8_table, other_table
 
-_NARROWEST = 60
-_FALLBACK = (100, 24)
-
 
 @dataclass(frozen=True)
-class Report:
+class Report(Printable):
     """What became of each operation of a model, and why.
 
     ``print`` shows it as text, ``rich.print`` in colour, a notebook as HTML.
@@ -47,17 +43,6 @@ class Report:
         """The same report with one row for each operation, in the order of the graph."""
         return replace(self, is_expanded=True)
 
-    def text(self, width: int | None = None) -> str:
-        """The report as plain text.
-
-        Args:
-            width: Columns of the text, 60 at least; default those of the terminal.
-        """
-        wanted = shutil.get_terminal_size(_FALLBACK).columns if width is None else width
-        return "\n".join(
-            line.rstrip() for line in self._printed(max(wanted, _NARROWEST)).splitlines()
-        )
-
     def to_dict(self) -> dict[str, Any]:
         """Everything the report knows, in values that JSON has."""
         return {
@@ -75,27 +60,13 @@ class Report:
             "entries": [{**asdict(each), "status": each.status.value} for each in self.ledger],
         }
 
-    def __str__(self) -> str:
-        return self.text()
-
-    def __rich_console__(self, *_: object) -> Iterator[RenderableType]:
+    def _drawn(self) -> Iterator[RenderableType]:
         yield from heading(self.ledger, self.stage, self._versions())
         if self.is_expanded:
             yield from entry_table(entry_rows(self.ledger))
         else:
             yield from other_table(other_groups(self.ledger))
             yield from int8_table(int8_groups(self.ledger))
-
-    def _repr_html_(self) -> str:
-        console = Console(file=io.StringIO(), record=True, width=_FALLBACK[0], force_jupyter=False)
-        console.print(self)
-        return console.export_html(inline_styles=True, code_format="<pre>{code}</pre>")
-
-    def _printed(self, width: int) -> str:
-        console = Console(file=io.StringIO(), width=width, color_system=None, force_jupyter=False)
-        with console.capture() as printed:
-            console.print(self)
-        return printed.get()
 
     def _versions(self) -> str:
         parts = [*map(str, self.plugins), f"torch {torch.__version__}"]

@@ -1,0 +1,117 @@
+"""The passes that are still to come, run on a copy, and the sweeps over the graphs that they meet."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from torch import nn
+from torch.fx import GraphModule, Node
+
+from fusion_core.configs import QConfigMapping
+from fusion_core.ledger import Ledger
+from fusion_core.matcher import CallGraph, Match, PatternIndex, Scan, scan
+from fusion_core.passes import Stage, fuse, lower, prepare, record_of
+from fusion_core.passes.edit import copy_model
+from fusion_core.passes.fuse import find_fusions
+from fusion_core.passes.indices import fusion_index, lowering_index, quantization_index
+from fusion_core.passes.lower import find_kernels
+from fusion_core.passes.record import Member, member_names, members
+from fusion_core.registry import Backend
+from fusion_core.report.candidates import Sweep
+
+
+@dataclass
+class Swept:
+    """A model as the passes see it.
+
+    Attributes:
+        ledger: Their decisions.
+        sweeps: One for each pass that matches patterns and is still to come.
+        mapping: Which qconfig goes where; None where that has been decided before.
+        nodes: For each sweep, the node that each operation of the traced graph has become.
+        members: The operations by name.
+        aliases: Names of nodes, with the operations that they were made from.
+    """
+
+    ledger: Ledger
+    sweeps: list[Sweep] = field(default_factory=list)
+    mapping: QConfigMapping | None = None
+    nodes: list[Mapping[str, Node]] = field(default_factory=list)
+    members: dict[str, Member] = field(default_factory=dict)
+    aliases: dict[str, tuple[str, ...]] = field(default_factory=dict)
+
+    def add(self, sweep: Sweep) -> None:
+        """Add a sweep, and what its nodes were made from."""
+        self.sweeps.append(sweep)
+        found: dict[str, Node] = {}
+        for node in sweep.calls.graph.nodes:
+            self.aliases[node.name] = self.aliases.get(node.name, ()) + member_names(node)
+            for member in members(node):
+                found[member.name] = node
+                self.members[member.name] = member
+        self.nodes.append(found)
+
+    def matches(self, name: str) -> Iterator[Match[Any]]:
+        """The matches that decide whether an operation is quantized; none where that is past."""
+        for sweep, nodes in zip(self.sweeps, self.nodes, strict=True):
+            if sweep.purpose == "quantizing" and nodes.get(name) in sweep.taken:
+                yield sweep.taken[nodes[name]]
+
+
+def swept(model: GraphModule, backend: Backend, mapping: QConfigMapping) -> Swept:
+    """Run the passes that are still to come.
+
+    Args:
+        model: A model with a record. It is not changed.
+        backend: The backend.
+        mapping: Which operation is to be quantized with what.
+    """
+    mine = copy_model(model)
+    record = record_of(mine, Stage.TRACED, "explain")
+    if record.stage is Stage.CONVERTED:
+        result = Swept(_ledger(lower(mine, backend)))
+        result.add(
+            _sweep("lowering", mine, lowering_index(backend), find_kernels(mine, backend)[0])
+        )
+        return result
+    if record.stage > Stage.FUSED:
+        return Swept(record.ledger)
+    fused = fuse(mine, backend) if record.stage is Stage.TRACED else mine
+    ledger = _ledger(prepare(fused, backend, mapping))
+    result = Swept(ledger, mapping=mapping)
+    if fused is not mine:
+        result.add(_sweep("fusing", mine, fusion_index(backend), find_fusions(mine, backend)[0]))
+    index = quantization_index(backend)
+    result.add(
+        _sweep("quantizing", fused, index, scan(_calls(fused), index), lambda m: _why(m, ledger))
+    )
+    return result
+
+
+def _sweep(
+    purpose: str,
+    model: GraphModule,
+    index: PatternIndex[Any],
+    result: Scan[Any],
+    verdict: Callable[[Match[Any]], str | None] = lambda _: None,
+) -> Sweep:
+    return Sweep(purpose, _calls(model), index, result, verdict)
+
+
+def _calls(model: GraphModule) -> CallGraph:
+    modules: dict[str, nn.Module] = dict(model.named_modules(remove_duplicate=False))
+    return CallGraph(model.graph, modules)
+
+
+def _ledger(model: GraphModule) -> Ledger:
+    return record_of(model, Stage.TRACED, "explain").ledger
+
+
+def _why(match: Match[Any], ledger: Ledger) -> str | None:
+    """Why prepare left ``match`` in float; None if it is quantized."""
+    lines = list(ledger.of(member_names(match.nodes)))
+    if any(line.plugin is not None for line in lines):
+        return None
+    return next((line.reason for line in lines if line.reason), "it gives no tensor")
