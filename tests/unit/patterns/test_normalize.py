@@ -22,6 +22,9 @@ from fusion_core.patterns import (
     Step,
     any_arguments,
     any_of,
+    any_order,
+    call,
+    capture,
     normalize_nested,
     normalize_sequential,
     ops,
@@ -260,3 +263,47 @@ def test_a_function_that_no_module_holds_is_left_to_pickle_to_refuse():
 def test_an_operator_with_any_arguments_leaves_the_rest_free_in_a_sequential_tuple() -> None:
     sequential = normalize_sequential((nn.Conv2d, any_arguments(ops.clamp)))
     assert sequential == normalize_nested((ops.clamp, nn.Conv2d, ...))
+
+
+def test_arguments_named_in_two_calls_all_count():
+    twice = call(call(torch.add, alpha=2), out=None)
+    assert normalize_nested(twice) == normalize_nested(call(torch.add, alpha=2, out=None))
+    with pytest.raises(PatternError, match="call is given alpha twice"):
+        normalize_nested(call(call(torch.add, alpha=2), alpha=3))
+
+
+def test_names_within_names_are_filled_in_everywhere():
+    """A bare place of a name is the same pattern as the place that says what it is."""
+    inner = capture("b", nn.Conv2d)
+    whole = normalize_nested((torch.add, capture("a", (torch.neg, capture("b"))), inner))
+    assert whole == normalize_nested((torch.add, capture("a", (torch.neg, inner)), inner))
+
+
+@pytest.mark.parametrize(
+    "pattern",
+    [
+        (torch.add, capture("x", (torch.neg, capture("x")))),
+        (
+            torch.add,
+            capture("a", (torch.neg, capture("b"))),
+            capture("b", (torch.neg, capture("a"))),
+        ),
+    ],
+    ids=repr,
+)
+def test_a_value_is_no_part_of_itself(pattern):
+    with pytest.raises(PatternError, match="stands for"):
+        normalize_nested(pattern)
+
+
+def test_a_name_stands_for_one_pattern():
+    with pytest.raises(PatternError, match="'x' stands for two different patterns"):
+        normalize_nested((torch.add, capture("x", nn.Conv2d), capture("x", nn.Linear)))
+
+
+@pytest.mark.parametrize(
+    "operation", [torch.sub, operator.matmul, torch.cat, operator.pow, ops.div], ids=repr
+)
+def test_operands_whose_order_matters_cannot_be_in_any_order(operation):
+    with pytest.raises(PatternError, match=r"the order of the operands .* matters"):
+        normalize_nested(any_order(operation, nn.Conv2d, MatchAllNode))

@@ -12,7 +12,7 @@ import inspect
 from collections import Counter
 from collections.abc import Mapping
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 from torch import nn
 from torch.fx import Graph, Node
@@ -107,6 +107,19 @@ class CallSite:
         return found
 
 
+class Survey(NamedTuple):
+    """What a sweep needs to know of every node before it starts.
+
+    Attributes:
+        keys: :meth:`CallGraph.key` of every node that calls something.
+        careful: Nodes that cannot be taken at a glance: calls with keyword arguments, and of
+            modules that have several callers, children, hooks or a forward of their own.
+    """
+
+    keys: dict[Node, Key]
+    careful: set[Node]
+
+
 class CallGraph:
     """The call sites of one graph, each made once."""
 
@@ -134,15 +147,9 @@ class CallGraph:
         module = site.module
         if module is None:
             return None
-        return None if self.is_private(module) else self._first_obstacle(site.node, module)
-
-    def is_private(self, module: nn.Module) -> bool:
-        """Whether ``module`` has no children, no hooks, no forward of its own, and one caller."""
-        state = vars(module)
-        # There is no public way to ask a module for its hooks.
-        if state["_modules"] or state["_forward_hooks"] or state["_forward_pre_hooks"]:
-            return False
-        return "forward" not in state and self._counts[id(module)] == 1
+        if not _may_hide(module) and self._counts[id(module)] == 1:
+            return None
+        return self._first_obstacle(site.node, module)
 
     def _first_obstacle(self, node: Node, module: nn.Module) -> str | None:
         for path, each in module.named_modules(prefix=str(node.target)):
@@ -180,15 +187,36 @@ class CallGraph:
             return ("function", target) if isinstance(target, type) else target
         return target if op == "call_method" else None
 
-    def keys(self) -> dict[Node, Key]:
-        """:meth:`key` of every node that calls something."""
+    def survey(self) -> Survey:
+        """What a sweep needs to know of every node before it starts."""
         keys: dict[Node, Key] = {}
+        careful: set[Node] = set()
+        called: list[tuple[nn.Module | None, Node]] = []
         module_of, types = self.modules.get, self._types
         for node in self.graph.nodes:
             op = node.op
             if op == "call_module":
-                key = types.get(type(module_of(node.target)))
+                module = module_of(node.target)
+                key = types.get(type(module))
                 keys[node] = self.key(node) if key is None else key
+                called.append((module, node))
+                if module is not None and _may_hide(module):
+                    careful.add(node)
             elif op == "call_function" or op == "call_method":  # noqa: PLR1714  twice as fast
                 keys[node] = self.key(node)
-        return keys
+            if node.kwargs:
+                careful.add(node)
+        if len({id(module) for module, _ in called}) < len(called):
+            counts = Counter(id(module) for module, _ in called)
+            careful.update(node for module, node in called if counts[id(module)] > 1)
+        return Survey(keys, careful)
+
+
+def _may_hide(module: nn.Module) -> bool:
+    """Whether ``module`` has children, hooks or a forward of its own."""
+    state = vars(module)
+    # There is no public way to ask a module for its hooks.
+    return (
+        bool(state["_modules"] or state["_forward_hooks"] or state["_forward_pre_hooks"])
+        or "forward" in state
+    )

@@ -10,7 +10,7 @@ from typing import Any, Generic, TypeVar
 from torch.fx import Node
 
 from fusion_core.matcher.calls import CallGraph
-from fusion_core.matcher.index import Bound, Candidate, PatternIndex
+from fusion_core.matcher.index import Bound, PatternIndex
 from fusion_core.matcher.plain import plain_match
 from fusion_core.matcher.result import Match, NoMatch
 from fusion_core.matcher.solve import Search, match_at
@@ -60,8 +60,8 @@ def scan(
     Raises:
         PredicateError: A condition of a pattern raised.
     """
-    sweep = _Sweep(calls, index, accept)
-    keys = calls.keys()
+    keys, careful = calls.survey()
+    sweep = _Sweep(calls, index, accept, careful)
     walk = Walk(calls, keys.get)
     claimed: set[Node] = set()
     for node in reversed(calls.graph.nodes):
@@ -82,22 +82,22 @@ class _Sweep(Generic[Entry]):
     calls: CallGraph
     index: PatternIndex[Entry]
     accept: Callable[[Match[Entry]], NoMatch | None] | None
+    careful: set[Node]
     result: Scan[Entry] = field(default_factory=Scan)
 
-    def best(self, node: Node, found: list[Candidate]) -> Match[Entry] | None:
-        """The best match at ``node`` that is accepted.
+    def best(self, node: Node, waiting: list[Any]) -> Match[Entry] | None:
+        """The best match at ``node`` that is accepted; uses up the candidates ``waiting``.
 
         A pattern waits under the best it could be; once tried, under what its match is. Whatever
         comes to the front as a match is therefore better than all that may still come.
         """
-        waiting: list[tuple[Bound, Any]] = list(found)
         while waiting:
             bound, state = heapq.heappop(waiting)
             pattern, entry = self.index.entries[bound[3]]
             match: Match[Entry] | None = None
             if not isinstance(state, Search):
                 self.result.tried += 1
-                match = None if state is None else plain_match(state, self.calls, entry)
+                match = None if state is None else plain_match(state, self.careful, entry)
                 if match is None:
                     state = Search(pattern, node, self.calls, entry)
                     if not state.advance():

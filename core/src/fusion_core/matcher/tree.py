@@ -23,6 +23,9 @@ KeyOf: TypeAlias = Callable[[Node], Key]
 Path: TypeAlias = "tuple[Any, Token, Path] | None"
 """What a walk read: the last value, the token it was read as, and the path before; None at the root."""
 
+# Stands for the number of operands of a call whose arguments by name are read too.
+_MANY = -1
+
 # Values still to be read, next one first.
 _Pending: TypeAlias = "tuple[Any, _Pending] | None"
 
@@ -48,7 +51,7 @@ class Tree:
     def __init__(self, first: int) -> None:
         """A place to which the pattern of rank ``first`` is the first to come."""
         self.children: dict[Token, Tree] = {}
-        self.calls: dict[Key, list[tuple[Call, Tree]]] = {}
+        self.calls: dict[Key, list[tuple[int, Call, Tree]]] = {}
         self.wildcards: list[tuple[Token, Tree]] = []
         self.anything: list[tuple[Token, Tree]] = []
         self.constants: dict[tuple[type, Any], tuple[Token, Tree]] = {}
@@ -63,8 +66,9 @@ class Tree:
             return found
         child = self.children[token] = Tree(rank)
         if isinstance(token, Call):
+            count = _MANY if token.names else token.count
             for key in keys_of(token.operator):
-                self.calls.setdefault(key, []).append((token, child))
+                self.calls.setdefault(key, []).append((count, token, child))
         elif isinstance(token, Items):
             self.lists.append((token, child))
         elif isinstance(token, Constant):
@@ -88,7 +92,7 @@ class Walk:
         # Places still to go on from: the next value to read, those behind it, and what was read.
         self._states: list[tuple[Tree, Any, _Pending, Path]] = []
 
-    def ends(
+    def ends(  # noqa: C901, PLR0912  the hot loop of every pass that matches
         self, root: Tree, anchor: Node, stuck: list[tuple[Tree, Path]] | None = None
     ) -> list[tuple[Tree, Path]]:
         """Where every word ends that the graph spells, and what was read on the way.
@@ -99,13 +103,24 @@ class Walk:
             stuck: Told of the places from which no word goes on.
         """
         ends: list[tuple[Tree, Path]] = []
-        states = self._states
+        states, key_of = self._states, self._key_of
         states.append((root, anchor, None, None))
         while states:
             tree, value, rest, path = states.pop()
             before = len(states) + len(ends)
             if isinstance(value, Node):
-                self._read_node(tree, value, rest, path, ends)
+                for count, call, child in tree.calls.get(key_of(value), ()):
+                    read = (value, call, path)
+                    if count == 1 and len(value.args) == 1 and not value.kwargs:
+                        states.append((child, value.args[0], rest, read))
+                    elif count:
+                        self._read_operands(call, child, rest, read)
+                    elif rest is None:
+                        ends.append((child, read))
+                    else:
+                        states.append((child, *rest, read))
+                for token, child in tree.wildcards:
+                    _go(child, rest, (value, token, path), states, ends)
             elif tree.constants or tree.lists:
                 for token, child, more in _plain_values(tree, value, rest):
                     what = LIST if isinstance(token, Items) else value
@@ -116,36 +131,18 @@ class Walk:
                 stuck.append((tree, path))
         return ends
 
-    def _read_node(
-        self, tree: Tree, node: Node, rest: _Pending, path: Path, ends: list[tuple[Tree, Path]]
-    ) -> None:
-        """Go on from ``tree`` to wherever a value of the graph leads."""
-        for token, child in tree.wildcards:
-            _go(child, rest, (node, token, path), self._states, ends)
-        if not tree.calls:
-            return
-        for call, child in tree.calls.get(self._key_of(node), ()):
-            if not call.count and not call.names:
-                _go(child, rest, (node, call, path), self._states, ends)
-            elif call.count == 1 == len(node.args) and not call.names and not node.kwargs:
-                self._states.append((child, node.args[0], rest, (node, call, path)))
-            else:
-                self._read_operands(call, child, node, rest, path)
-
     def _read_operands(
-        self, call: Call, child: Tree, node: Node, rest: _Pending, path: Path
+        self, call: Call, child: Tree, rest: _Pending, read: tuple[Node, Token, Path]
     ) -> None:
-        """Go on to ``child`` with the operands of ``node`` to be read, if it has as many."""
-        site = self._calls.site(node)
+        """Go on to ``child`` with the operands of a call to be read, if it has as many."""
+        site = self._calls.site(read[0])
         if site is None or len(site.arguments) < call.count:
             return
-        operands = [
-            *site.arguments[: call.count],
-            *(collapsed(site.argument(n)) for n in call.names),
-        ]
-        for operand in reversed(operands[1:]):
+        named = (collapsed(site.argument(name)) for name in call.names)
+        first, *others = (*site.arguments[: call.count], *named)
+        for operand in reversed(others):
             rest = (operand, rest)
-        self._states.append((child, operands[0], rest, (node, call, path)))
+        self._states.append((child, first, rest, read))
 
 
 def _go(

@@ -162,4 +162,4 @@ def literal(value: object) -> LiteralValue:
     Args:
         value: The constant, which is compared by type and value.
     """
-    return LiteralValue(value)
+    return LiteralValue(tuple(value) if isinstance(value, list) else value)

@@ -87,10 +87,9 @@ class Reading:
     def result(self) -> Pattern:
         """The canonical form of the whole, checked."""
         try:
-            read = self.pattern(self.whole)
+            pattern = with_captures(self.pattern(self.whole), self.whole)
         except RecursionError:
             raise PatternError(self.whole, "it is nested too deeply to be read") from None
-        pattern = with_captures(read, self.whole)
         check(pattern, self.whole)
         return pattern
 
@@ -240,8 +239,13 @@ class Reading:
         pattern = self.step(head)
         if not isinstance(pattern, Op):
             raise self.error(f"call takes an operator first, not {head!r}")
-        keywords = tuple((name, self.constraint(name, each)) for name, each in value.options)
-        pattern = replace(pattern, keywords=keywords, open=is_open or pattern.open)
+        keywords = dict(pattern.keywords)
+        for name, each in value.options:
+            wanted = self.constraint(name, each)
+            if keywords.setdefault(name, wanted) != wanted:
+                raise self.error(f"call is given {name} twice, as two different values")
+        both = tuple(sorted(keywords.items(), key=lambda item: item[0]))
+        pattern = replace(pattern, keywords=both, open=is_open or pattern.open)
         operands = tuple(map(self.argument, inputs[: len(inputs) - is_open]))
         return self.applied(pattern, operands, is_open=is_open) if operands else pattern
 

@@ -19,8 +19,8 @@ from fusion_core.patterns.grammar import (
     parts_of,
 )
 
-DEEPEST = 256
-"""How many operators may stand behind one another in a pattern."""
+DEEPEST = 200
+"""How many operators may stand behind one another in a pattern; Python compares values that deep."""
 
 
 def check(pattern: Pattern, whole: object) -> None:
