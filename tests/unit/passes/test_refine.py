@@ -7,8 +7,9 @@ from torch import nn
 import fusion_core as core
 from fusion_core.errors import CalibrationError, ModelStateError
 
-MIX = torch.randn(6, 6, generator=torch.Generator().manual_seed(0))
-DATA = [torch.randn(16, 6) @ MIX + 1 for _ in range(4)]
+SEEDED = torch.Generator().manual_seed(0)
+MIX = torch.randn(6, 6, generator=SEEDED)
+DATA = [torch.randn(16, 6, generator=SEEDED) @ MIX + 1 for _ in range(4)]
 
 
 @pytest.fixture
