@@ -8,8 +8,8 @@ import fusion_core as core
 from fusion_core.errors import CalibrationError, ModelStateError
 
 SEEDED = torch.Generator().manual_seed(0)
-MIX = torch.randn(6, 6, generator=SEEDED)
-DATA = [torch.randn(16, 6, generator=SEEDED) @ MIX + 1 for _ in range(4)]
+MIX = torch.randn(32, 32, generator=SEEDED)
+DATA = [torch.randn(64, 32, generator=SEEDED) @ MIX + 1 for _ in range(4)]
 
 
 @pytest.fixture
@@ -17,7 +17,7 @@ def pair(backend, linear, prepared):
     """A prepared model and its reference, with weights of four bits."""
     qconfig = core.catalog.static_qconfig(weight_min=-8, weight_max=7)
     toy = backend(linear, qconfig=qconfig)
-    made = prepared(nn.Sequential(nn.Linear(6, 8), nn.Linear(8, 4)), toy, DATA[0])
+    made = prepared(nn.Sequential(nn.Linear(32, 24), nn.Linear(24, 16)), toy, DATA[0])
     core.calibrate(made, DATA)
     return made, core.convert(made)
 
