@@ -10,6 +10,9 @@ import difflib
 from collections.abc import Iterable, Mapping, Sequence
 
 
+_LONGEST_VALUE = 600
+
+
 class FusionError(Exception):
     """Base of every error raised by fusion-core."""
 
@@ -23,7 +26,10 @@ class PatternError(FusionError, ValueError):
 
     def __init__(self, pattern: object, problem: str) -> None:
         self.pattern = pattern
-        super().__init__(f"{pattern!r} is not a valid pattern: {problem}")
+        shown = repr(pattern)
+        if len(shown) > _LONGEST_VALUE:
+            shown = f"{shown[:_LONGEST_VALUE]}..."
+        super().__init__(f"{shown} is not a valid pattern: {problem}")
 
 
 class PredicateError(FusionError, RuntimeError):

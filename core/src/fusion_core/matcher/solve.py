@@ -27,6 +27,7 @@ from fusion_core.patterns import (
     LiteralValue,
     MatchAllNode,
     Op,
+    Operator,
     Pattern,
     Step,
     Where,
@@ -116,6 +117,14 @@ class _Shown(NamedTuple):
         return f"{value} ({value.op})" if isinstance(value, Node) else repr(value)
 
 
+class _Either(list[Operator]):
+    """Operators of which any would do, as messages name them."""
+
+    def __str__(self) -> str:
+        *others, last = map(str, dict.fromkeys(self))
+        return f"{', '.join(others)} or {last}" if others else last
+
+
 class Search:
     """One pattern being tried at one node.
 
@@ -197,6 +206,19 @@ class Search:
             self._nearest = NoMatch(why.sentence, values, depth, place, why.remedy)
         return _FAILED
 
+    def _fail_operator(self, shown: _Shown, wanted: Operator, place: Place | None) -> bool:
+        """Fail at an operator; of alternatives in one place, all are named."""
+        nearest = self._nearest
+        if (
+            nearest is not None
+            and nearest.template == _OTHER
+            and (nearest.depth, nearest.place) == (len(self._claimed), place)
+            and nearest.values[0] == shown
+        ):
+            nearest.values[1].append(wanted)
+            return _FAILED
+        return self._fail(reasons.OTHER_OPERATOR, place, shown, _Either([wanted]))
+
     def _or(self, goals: _Goals) -> None:
         """Keep ``goals`` to be tried when the way now taken fails."""
         self._choices.append(
@@ -206,7 +228,7 @@ class Search:
     def _op(self, pattern: Op, value: Any, inputs: Any, place: Any, rest: _Goals) -> Any:
         site = self._calls.site(value) if isinstance(value, Node) else None
         if site is None or site.key not in keys_of(pattern.operator):
-            return self._fail(reasons.OTHER_OPERATOR, place, _Shown(value, site), pattern.operator)
+            return self._fail_operator(_Shown(value, site), pattern.operator, place)
         inputs = pattern.inputs if inputs is None else inputs
         if self._refuses(pattern, site, 0 if inputs is None else len(inputs), place):
             return _FAILED
