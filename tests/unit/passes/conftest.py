@@ -67,19 +67,6 @@ def ops():
 
 
 @pytest.fixture
-def net():
-    """A module with named layers and a forward of ``(self, x)``."""
-
-    def net(forward, **layers):
-        model = type("Net", (nn.Module,), {"forward": forward})()
-        for name, layer in layers.items():
-            setattr(model, name, layer)
-        return model.eval()
-
-    return net
-
-
-@pytest.fixture
 def prepared():
     """A model with observers, for the backend."""
 

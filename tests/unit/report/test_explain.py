@@ -58,19 +58,6 @@ def toy():
     return toy
 
 
-@pytest.fixture
-def net():
-    """A module with named layers and a forward of ``(self, x)``."""
-
-    def net(forward, **layers):
-        model = type("Net", (nn.Module,), {"forward": forward})()
-        for name, layer in layers.items():
-            setattr(model, name, layer)
-        return model.eval()
-
-    return net
-
-
 def only(explanation):
     (node,) = explanation.nodes
     return node

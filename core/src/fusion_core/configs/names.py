@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Callable
 from typing import Annotated, Any
 
@@ -10,7 +9,7 @@ import torch
 from pydantic import BaseModel, BeforeValidator, PlainSerializer, WithJsonSchema
 from torch import nn
 
-from fusion_core.patterns import by_name, from_name
+from fusion_core.patterns import by_name, from_name, imported
 
 
 def dtype_from_name(value: object) -> object:
@@ -43,17 +42,11 @@ def from_qualified_name(value: object) -> object:
     """
     if not isinstance(value, str):
         return value
-    parts = value.split(".")
-    for cut in range(len(parts) - 1, 0, -1):
-        try:
-            found: Any = importlib.import_module(".".join(parts[:cut]))
-            for part in parts[cut:]:
-                found = getattr(found, part)
-        except (ImportError, AttributeError):
-            continue
-        return found
-    msg = f"{value!r} cannot be imported"
-    raise ValueError(msg)
+    try:
+        return imported(value)
+    except LookupError:
+        msg = f"{value!r} cannot be imported"
+        raise ValueError(msg) from None
 
 
 class PicklableModel(BaseModel):

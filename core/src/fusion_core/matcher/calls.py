@@ -15,7 +15,7 @@ from functools import cached_property
 from typing import Any, NamedTuple
 
 from torch import nn
-from torch.fx import Graph, Node
+from torch.fx import Graph, GraphModule, Node
 from torch.nn.utils.parametrize import type_before_parametrizations
 
 from fusion_core.matcher.signatures import Parameters, bind, is_same, operation_default, signatures
@@ -130,6 +130,11 @@ class CallGraph:
         self._sites: dict[Node, CallSite | None] = {}
         self._types: dict[type, type | None] = {}
 
+    @classmethod
+    def of(cls, model: GraphModule) -> CallGraph:
+        """Of the graph of ``model``."""
+        return cls(model.graph, dict(model.named_modules(remove_duplicate=False)))
+
     def site(self, node: Node) -> CallSite | None:
         """The canonical call of ``node``, or None for inputs, outputs and attribute reads of the model."""
         try:
@@ -207,8 +212,7 @@ class CallGraph:
             if node.kwargs:
                 careful.add(node)
         if len({id(module) for module, _ in called}) < len(called):
-            counts = Counter(id(module) for module, _ in called)
-            careful.update(node for module, node in called if counts[id(module)] > 1)
+            careful.update(node for module, node in called if self._counts[id(module)] > 1)
         return Survey(keys, careful)
 
 

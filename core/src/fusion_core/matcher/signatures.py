@@ -12,8 +12,8 @@ import torch
 from torch.fx import Node
 from torch.fx.operator_schemas import get_signature_for_torch_op
 
-from fusion_core.matcher.spelling import Key, exact_spellings, operators_of
-from fusion_core.patterns import Operator
+from fusion_core.matcher.spelling import Key, operators_of
+from fusion_core.patterns import Operator, spellings_of
 
 Bound: TypeAlias = "tuple[tuple[Any, ...], Mapping[str, Any], Parameters | None]"
 
@@ -81,7 +81,7 @@ def operation_default(key: Key, name: str) -> Any:
     ``operator.add`` has no ``alpha``: it does what ``torch.add`` does at its default.
     """
     operations = (each for each in operators_of(key) if each.kind == "operation")
-    for each in (spelling for operation in operations for spelling in exact_spellings(operation)):
+    for each in (spelling for operation in operations for spelling in spellings_of(operation)):
         for candidate in signatures(each.kind, each.target):
             parameter = candidate.signature.parameters.get(name)
             if parameter is not None and parameter.default is not parameter.empty:

@@ -9,14 +9,11 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import Any, TypeAlias
 
-import torch
 from torch import nn
 
-from fusion_core.patterns import SPELLINGS, Operator, as_operator, operation_of
+from fusion_core.patterns import PACKET, Operator, operation_of, spellings_of
 
 Key: TypeAlias = Any
-
-_PACKET = type(torch.ops.aten.relu)
 
 
 @lru_cache(maxsize=8192)
@@ -28,27 +25,13 @@ def operators_of(key: Key) -> tuple[Operator, ...]:
     return (exact, *(each for each in also if each is not None))
 
 
-@lru_cache(maxsize=8192)
-def exact_spellings(operator: Operator) -> tuple[Operator, ...]:
-    """The spellings of an operation; any other operator is its own only one."""
-    if operator.kind != "operation":
-        return (operator,)
-    listed = [as_operator(each) for each in SPELLINGS[operator.target]]
-    packets = [
-        Operator("function", getattr(each.target, "overloadpacket", None)) for each in listed
-    ]
-    return tuple(
-        dict.fromkeys(each for each in (*listed, *packets) if operation_of(each) == operator)
-    )
-
-
 @lru_cache(maxsize=65536)
 def keys_of(operator: Operator) -> frozenset[Key]:
     """Every key that a node which is ``operator`` may have; the inverse of :func:`operators_of`."""
-    if isinstance(operator.target, _PACKET):
+    if isinstance(operator.target, PACKET):
         overloads = (getattr(operator.target, name) for name in operator.target.overloads())
         return frozenset({operator.target, *overloads})
-    return frozenset(map(_key, exact_spellings(operator)))
+    return frozenset(map(_key, spellings_of(operator)))
 
 
 def _key(exact: Operator) -> Key:

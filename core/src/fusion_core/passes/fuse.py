@@ -90,7 +90,7 @@ def _sweep(
     model: GraphModule, backend: Backend, *, qat: bool, arguments: tuple[Any, ...] | None = None
 ) -> tuple[Scan[PatternEntry], _Fusing]:
     """The matches of ``model`` and what became of them; verified on ``arguments``, where there are any."""
-    calls = CallGraph(model.graph, dict(model.named_modules(remove_duplicate=False)))
+    calls = CallGraph.of(model)
     index = fusion_index(backend)
     verifier = None if arguments is None else Verifier(calls, index, model, arguments)
     fusing = _Fusing(calls, qat, verifier)

@@ -60,8 +60,7 @@ def find_groups(
         mapping: Which qconfig goes where.
         ledger: Told of every decision.
     """
-    modules = dict(model.named_modules(remove_duplicate=False))
-    calls = CallGraph(model.graph, modules)
+    calls = CallGraph.of(model)
     index = quantization_index(backend)
     result = scan(calls, index)
     by_anchor = {match.anchor: match for match in result.matches}

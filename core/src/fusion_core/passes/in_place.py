@@ -12,6 +12,7 @@ from torch.fx import GraphModule, Node
 
 from fusion_core.errors import UnsupportedModelError
 from fusion_core.matcher import CallGraph
+from fusion_core.patterns import OVERLOAD, PACKET
 
 _VIEWS = frozenset(
     {
@@ -23,7 +24,6 @@ _VIEWS = frozenset(
 
 
 _IN_PLACE_METHODS = {f"__i{name}__": f"__{name}__" for name in ("add", "sub", "mul", "truediv")}
-_PACKET, _OVERLOAD = type(torch.ops.aten.relu), type(torch.ops.aten.relu.default)
 
 
 def out_of_place(model: GraphModule) -> None:
@@ -67,7 +67,7 @@ class _Aliases:
 
     def __init__(self, model: GraphModule, written: dict[Node, Node]) -> None:
         self._written = written
-        self._calls = CallGraph(model.graph, dict(model.named_modules(remove_duplicate=False)))
+        self._calls = CallGraph.of(model)
         self._source = {node: self._viewed(node) for node in model.graph.nodes}
         self._last_reader = {
             written.get(value, value): node
@@ -154,7 +154,7 @@ def _plain_spelling(node: Node) -> str | Callable[..., Any] | None:
         return None
     if node.kwargs.get("inplace") is True:
         return node.target
-    if isinstance(node.target, (_PACKET, _OVERLOAD)):
+    if isinstance(node.target, (OVERLOAD, PACKET)):
         return _plain_native(node.target)
     return _plain_function(node.target)
 

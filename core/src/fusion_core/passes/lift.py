@@ -48,7 +48,7 @@ def lift(model: GraphModule, spelled: Collection[Any]) -> None:
         model: A simplified graph; changed in place.
         spelled: Functions that a pattern of the backend names itself; their calls stay as they are.
     """
-    calls = CallGraph(model.graph, dict(model.named_modules(remove_duplicate=False)))
+    calls = CallGraph.of(model)
     readers = _readers(model)
     names = Names(model)
     for node in list(model.graph.nodes):

@@ -54,7 +54,7 @@ def find_kernels(
     model: GraphModule, backend: Backend
 ) -> tuple[Scan[LoweringEntry], dict[Node, Replacement]]:
     """What :func:`lower` does to ``model``, without doing it: the sweep, and each anchor's replacement."""
-    calls = CallGraph(model.graph, dict(model.named_modules(remove_duplicate=False)))
+    calls = CallGraph.of(model)
     lowering = _Lowering(calls)
     return scan(calls, lowering_index(backend), lowering.accept), lowering.replacements
 
@@ -89,7 +89,7 @@ class _Lowering:
 
 
 def _blame(match: Match[LoweringEntry]) -> str:
-    return f"{match.entry.origin}, lowering rule {match.entry.rule.label!r} at node {match.anchor.name}"
+    return f"{match.entry} at node {match.anchor.name}"
 
 
 def _replace(

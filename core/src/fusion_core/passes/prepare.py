@@ -46,9 +46,7 @@ def prepare(
     """
     record = record_of(model, Stage.FUSED, "prepare")
     chosen = get_backend(record.backend if backend is None else backend)
-    mapping = qconfig_mapping or chosen.qconfig_mapping
-    if mapping is None:
-        mapping = QConfigMapping(global_qconfig=static_qconfig())
+    mapping = qconfig_mapping or default_mapping(chosen)
     _check_names(mapping, record)
     prepared = copy_model(model)
     mine = advance(prepared, record, Stage.PREPARED)
@@ -60,6 +58,11 @@ def prepare(
     }
     mine.observers = _insert(prepared, _Slots.of(groups))
     return finish(prepared)
+
+
+def default_mapping(backend: Backend) -> QConfigMapping:
+    """The mapping used where the user gives none."""
+    return backend.qconfig_mapping or QConfigMapping(global_qconfig=static_qconfig())
 
 
 def _check_names(mapping: QConfigMapping, record: PassRecord) -> None:

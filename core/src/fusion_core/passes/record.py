@@ -210,9 +210,7 @@ def advance(model: GraphModule, record: PassRecord, stage: Stage) -> PassRecord:
     mine = copy.copy(record)
     mine.ledger = Ledger(record.ledger.backend, list(record.ledger.notes))
     for line in record.ledger:
-        mine.ledger.open(
-            replace(line)
-        )  # a line holds plain values, so this is all there is to copy
+        mine.ledger.open(replace(line))  # of plain values, so nothing more is to be copied
     mine.weights = dict(record.weights)
     mine.stage = stage
     attach(model, mine)

@@ -10,7 +10,6 @@ from torch.fx import Node
 from fusion_core.configs import element_count
 from fusion_core.errors import FuseError
 from fusion_core.matcher import Match, NodePattern
-from fusion_core.patterns import render
 from fusion_core.registry import PatternEntry
 
 
@@ -71,7 +70,7 @@ def call_plugin(
 
 def blame(match: Match[PatternEntry], problem: str) -> str:
     """``problem``, with plugin, pattern and node in front."""
-    return f"{match.entry.origin}, {render(match.entry.pattern)} at node {match.anchor.name}: {problem}"
+    return f"{match.entry} at node {match.anchor.name}: {problem}"
 
 
 def fuser_arguments(

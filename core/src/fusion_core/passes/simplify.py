@@ -42,12 +42,8 @@ def simplify(model: GraphModule, ledger: Ledger) -> None:
     _plain_batch_norm(model)
 
 
-def _calls(model: GraphModule) -> CallGraph:
-    return CallGraph(model.graph, dict(model.named_modules(remove_duplicate=False)))
-
-
 def _remove_identities(model: GraphModule, ledger: Ledger) -> None:
-    calls = _calls(model)
+    calls = CallGraph.of(model)
     for node in list(model.graph.nodes):
         reason = _identity_reason(node, calls)
         site = calls.site(node)
@@ -134,7 +130,7 @@ def absorb_padding(model: GraphModule, ledger: Ledger) -> None:
         model: A lifted graph; changed in place. Padding stays where its two sides differ.
         ledger: Told what was removed.
     """
-    calls = _calls(model)
+    calls = CallGraph.of(model)
     for node in list(model.graph.nodes):
         conv = calls.module(node)
         pad = node.args[0] if node.args else None

@@ -116,9 +116,7 @@ def _traced(
         node.type = None if isinstance(node.type, str) else node.type
     traced = GraphModule(private, graph, type(model).__name__)
     record = PassRecord(
-        Stage.TRACED,
-        Ledger(),
-        module_names=tuple(name for name, _ in model.named_modules()),
+        Stage.TRACED, Ledger(), module_names=tuple(name for name, _ in model.named_modules())
     )
     record.preserved = _plain_attributes(model)
     attach(traced, record)
@@ -212,8 +210,7 @@ def _plain_attributes(model: nn.Module) -> dict[str, Any]:
 
 
 def _open_ledger(model: GraphModule, ledger: Ledger, opaque: Mapping[str, str]) -> None:
-    modules = dict(model.named_modules(remove_duplicate=False))
-    calls = CallGraph(model.graph, modules)
+    calls = CallGraph.of(model)
     for node in model.graph.nodes:
         site = calls.site(node)
         if site is None and not node.op.startswith("call_"):

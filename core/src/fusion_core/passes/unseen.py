@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from fusion_core.configs import Skip
-from fusion_core.patterns import AnyOf, Capture, ListOf, Op, Pattern, Step, Where
+from fusion_core.patterns import Pattern, Where, with_parts
 from fusion_core.registry import Backend, PatternEntry
 
 UNKNOWN_SHAPE = "it asks for shapes, which only example_inputs would tell"
@@ -66,20 +66,6 @@ def _entry(entry: PatternEntry, unknown: UnknownTensor) -> PatternEntry:
 
 
 def _pattern(pattern: Pattern, unknown: UnknownTensor) -> Pattern:
-    def parts(patterns: tuple[Pattern, ...]) -> tuple[Pattern, ...]:
-        return tuple(_pattern(each, unknown) for each in patterns)
-
-    changes: dict[str, Any] = {}
-    if isinstance(pattern, Op) and pattern.inputs:
-        changes = {"inputs": parts(pattern.inputs)}
-    elif isinstance(pattern, Step):
-        changes = {"heads": parts(pattern.heads), "inputs": parts(pattern.inputs)}
-    elif isinstance(pattern, AnyOf):
-        changes = {"choices": parts(pattern.choices)}
-    elif isinstance(pattern, ListOf):
-        changes = {"items": parts(pattern.items)}
-    elif isinstance(pattern, (Where, Capture)):
-        changes = {"pattern": _pattern(pattern.pattern, unknown)}
     if isinstance(pattern, Where):
-        changes["predicate"] = unknown.guarded(pattern.predicate)
-    return replace(pattern, **changes) if changes else pattern
+        pattern = replace(pattern, predicate=unknown.guarded(pattern.predicate))
+    return with_parts(pattern, lambda part: _pattern(part, unknown))

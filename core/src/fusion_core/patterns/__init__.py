@@ -1,6 +1,13 @@
 """The pattern grammar: what a pattern is, how it is written, ordered and shown. It knows no graph."""
 
-from fusion_core.patterns.aliases import SPELLINGS, Operation, as_operator, operation_of, ops
+from fusion_core.patterns.aliases import (
+    SPELLINGS,
+    Operation,
+    as_operator,
+    operation_of,
+    ops,
+    spellings_of,
+)
 from fusion_core.patterns.authoring import (
     Expression,
     any_arguments,
@@ -26,8 +33,9 @@ from fusion_core.patterns.grammar import (
     Step,
     Where,
     parts_of,
+    with_parts,
 )
-from fusion_core.patterns.naming import object_named
+from fusion_core.patterns.naming import OVERLOAD, PACKET, imported, object_named
 from fusion_core.patterns.normalize import normalize_nested, normalize_sequential
 from fusion_core.patterns.order import operator_count, operators_in, precedence, wildcard_count
 from fusion_core.patterns.parse import parse
@@ -36,6 +44,8 @@ from fusion_core.patterns.render import render
 from fusion_core.patterns.soundness import anchors_of
 
 __all__ = [
+    "OVERLOAD",
+    "PACKET",
     "SPELLINGS",
     "AnyOf",
     "Capture",
@@ -59,6 +69,7 @@ __all__ = [
     "capture",
     "chain",
     "from_name",
+    "imported",
     "list_of",
     "literal",
     "normalize_nested",
@@ -73,6 +84,8 @@ __all__ = [
     "parts_of",
     "precedence",
     "render",
+    "spellings_of",
     "where",
     "wildcard_count",
+    "with_parts",
 ]

@@ -7,7 +7,7 @@ itself (``nn.ReLU``) insists on that spelling.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
@@ -17,7 +17,7 @@ from torch import nn
 from fusion_core.patterns.grammar import Operator
 from fusion_core.patterns.spellings import SPELLINGS
 
-__all__ = ["SPELLINGS", "Operation", "as_operator", "operation_of", "ops"]
+__all__ = ["SPELLINGS", "Operation", "as_operator", "operation_of", "ops", "spellings_of"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,10 +65,19 @@ def _operations() -> dict[Operator, Operator]:
 
 _OPERATION_OF: Mapping[Operator, Operator] = MappingProxyType(_operations())
 
+_SPELLINGS_OF: dict[Operator, list[Operator]] = {}
+for _spelling, _operation in _OPERATION_OF.items():
+    _SPELLINGS_OF.setdefault(_operation, []).append(_spelling)
+
 
 def operation_of(operator: Operator) -> Operator | None:
     """The operation that ``operator`` spells, or None where it has no other spelling."""
     return _OPERATION_OF.get(operator)
+
+
+def spellings_of(operator: Operator) -> Sequence[Operator]:
+    """Every spelling of an operation; any other operator is its own only one."""
+    return _SPELLINGS_OF.get(operator, (operator,))
 
 
 class _Operations:

@@ -21,7 +21,7 @@ graph is called the anchor.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal, TypeAlias
 
 from fusion_core.patterns.naming import function_name, module_name
@@ -213,3 +213,30 @@ def parts_of(pattern: Pattern) -> Iterator[Pattern]:
         yield from pattern.items
     elif isinstance(pattern, (Where, Capture)):
         yield pattern.pattern
+
+
+def with_parts(pattern: Pattern, change: Callable[[Pattern], Pattern]) -> Pattern:
+    """``pattern`` with each part that :func:`parts_of` gives replaced by what ``change`` makes of it."""
+    if isinstance(pattern, Op) and pattern.inputs is not None:
+        return replace(pattern, inputs=tuple(map(change, pattern.inputs)))
+    if isinstance(pattern, Step):
+        heads, inputs = tuple(map(change, pattern.heads)), tuple(map(change, pattern.inputs))
+        return replace(pattern, heads=heads, inputs=inputs)
+    if isinstance(pattern, AnyOf):
+        return AnyOf(tuple(map(change, pattern.choices)))
+    if isinstance(pattern, ListOf):
+        return replace(pattern, items=tuple(map(change, pattern.items)))
+    if isinstance(pattern, (Where, Capture)):
+        return replace(pattern, pattern=change(pattern.pattern))
+    return pattern
+
+
+def all_parts(pattern: Pattern) -> Iterator[Pattern]:
+    """``pattern``, its parts, theirs and so on, outermost first; what stands in two places comes once."""
+    pending, seen = [pattern], set[int]()
+    while pending:
+        each = pending.pop()
+        if id(each) not in seen:
+            seen.add(id(each))
+            yield each
+            pending.extend(reversed(tuple(parts_of(each))))

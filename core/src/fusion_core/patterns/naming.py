@@ -29,7 +29,9 @@ WORDS = FORMS | {"None", "True", "False", "Ellipsis", "inf", "nan"}
 """Words with a meaning of their own in the text of a pattern."""
 
 _LOCAL = "<locals>"
-_NATIVE = (type(torch.ops.aten.relu.default), type(torch.ops.aten.relu))
+
+OVERLOAD, PACKET = type(torch.ops.aten.relu.default), type(torch.ops.aten.relu)
+"""Types of ``torch.ops.aten.relu.default`` and of ``torch.ops.aten.relu``."""
 
 
 def module_name(kind: type[nn.Module]) -> str:
@@ -50,7 +52,7 @@ def operation_name(name: str) -> str:
 
 def function_name(target: Any) -> str:
     """The name a function is known by: ``operator.add``, ``torch.flatten``, ``aten.add.Tensor``."""
-    if isinstance(target, _NATIVE):
+    if isinstance(target, (OVERLOAD, PACKET)):
         return str(target)
     name = getattr(target, "__name__", None) or str(target)
     for prefix, namespace in NAMESPACES.items():
@@ -80,7 +82,7 @@ def object_named(name: str) -> Any:
         with suppress(LookupError):
             return _attribute(NAMESPACES[first], rest, missing)
     try:
-        return _imported(name)
+        return imported(name)
     except LookupError:
         if first in NAMESPACES:
             raise LookupError(missing) from None
@@ -97,16 +99,25 @@ def _attribute(value: Any, path: str, problem: str) -> Any:
         raise LookupError(problem) from None
 
 
-def _imported(name: str) -> Any:
+def imported(name: str) -> Any:
+    """The object of a name with dots, the first of which are those of modules.
+
+    Raises:
+        LookupError: There is none; says what is missing.
+    """
     parts = name.split(".")
+    problem = ""
     for cut in range(len(parts) - 1, 0, -1):
         try:
             found: Any = importlib.import_module(".".join(parts[:cut]))
         except ImportError:
             continue
         rest = ".".join(parts[cut:])
-        return _attribute(found, rest, f"{name!r}: {found.__name__} has no {rest!r}")
-    raise LookupError(f"{name!r} cannot be imported: there is no module {parts[0]!r}")
+        problem = problem or f"{name!r}: {found.__name__} has no {rest!r}"
+        # A package may have an object of the name of one of its modules.
+        with suppress(LookupError):
+            return _attribute(found, rest, problem)
+    raise LookupError(problem or f"{name!r} cannot be imported: there is no module {parts[0]!r}")
 
 
 def _public_room(kind: type[nn.Module]) -> str:

@@ -32,7 +32,7 @@ from fusion_core.patterns.grammar import (
     Where,
 )
 from fusion_core.patterns.naming import function_name
-from fusion_core.patterns.soundness import check, with_captures
+from fusion_core.patterns.soundness import sound
 
 _CANONICAL = (Op, Step, AnyOf, Where, Capture, ListOf, MatchAllNode, LiteralValue)
 _CONSTANTS = (bool, int, float, complex, torch.dtype, torch.memory_format)
@@ -86,12 +86,7 @@ class Reading:
 
     def result(self) -> Pattern:
         """The canonical form of the whole, checked."""
-        try:
-            pattern = with_captures(self.pattern(self.whole), self.whole)
-        except RecursionError:
-            raise PatternError(self.whole, "it is nested too deeply to be read") from None
-        check(pattern, self.whole)
-        return pattern
+        return sound(lambda: self.pattern(self.whole), self.whole)
 
     def pattern(self, value: Any) -> Pattern:
         """A value in a place where a whole pattern may stand."""

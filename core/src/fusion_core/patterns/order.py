@@ -11,21 +11,14 @@ from fusion_core.patterns.grammar import (
     Operator,
     Pattern,
     Step,
+    all_parts,
     parts_of,
 )
 
 
 def operators_in(pattern: Pattern) -> Iterator[Operator]:
     """Every operator that ``pattern`` names, in any place and any alternative."""
-    pending, seen = [pattern], set[int]()
-    while pending:
-        each = pending.pop()
-        if id(each) in seen:
-            continue
-        seen.add(id(each))
-        if isinstance(each, Op):
-            yield each.operator
-        pending.extend(reversed(tuple(parts_of(each))))
+    return (each.operator for each in all_parts(pattern) if isinstance(each, Op))
 
 
 def operator_count(pattern: Pattern) -> int:

@@ -40,7 +40,7 @@ from fusion_core.patterns.grammar import (
 )
 from fusion_core.patterns.naming import FORMS, NAMESPACES, object_named
 from fusion_core.patterns.normalize import Reading
-from fusion_core.patterns.soundness import check, with_captures
+from fusion_core.patterns.soundness import sound
 from fusion_core.patterns.tokens import Token, brackets, constant, fault, split
 
 _CONSTANTS: Mapping[str, object] = MappingProxyType(
@@ -82,12 +82,7 @@ def parse(text: str) -> Pattern:
     """
     if not isinstance(text, str):
         raise PatternError(text, "the text of a pattern is a string")
-    try:
-        pattern = with_captures(_Text(text).pattern(), text)
-        check(pattern, text)
-    except RecursionError:
-        raise PatternError(text, "it is nested too deeply to be read") from None
-    return pattern
+    return sound(_Text(text).pattern, text)
 
 
 @dataclass

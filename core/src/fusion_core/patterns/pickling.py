@@ -7,9 +7,7 @@ from dataclasses import dataclass
 from functools import reduce
 from typing import Any
 
-import torch
-
-_NATIVE = (type(torch.ops.aten.relu.default), type(torch.ops.aten.relu))
+from fusion_core.patterns.naming import OVERLOAD, PACKET
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +29,7 @@ def by_name(spelling: Any) -> Any:
         return type(spelling)(by_name(each) for each in spelling)
     if isinstance(spelling, dict):
         return {by_name(key): by_name(value) for key, value in spelling.items()}
-    if isinstance(spelling, _NATIVE):
+    if isinstance(spelling, (OVERLOAD, PACKET)):
         return Named("torch", ("ops", *str(spelling).split(".")))
     name, module = getattr(spelling, "__name__", ""), getattr(spelling, "__module__", None)
     if "<locals>" in getattr(spelling, "__qualname__", "") and module is not None:

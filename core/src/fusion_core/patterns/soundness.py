@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from graphlib import CycleError, TopologicalSorter
 
@@ -10,29 +10,40 @@ from fusion_core.errors import PatternError
 from fusion_core.patterns.grammar import (
     AnyOf,
     Capture,
-    ListOf,
     MatchAllNode,
     Op,
     Pattern,
     Step,
     Where,
+    all_parts,
     parts_of,
+    with_parts,
 )
 
 DEEPEST = 200
 """How many operators may stand behind one another in a pattern; Python compares values that deep."""
 
 
-def check(pattern: Pattern, whole: object) -> None:
-    """Refuse a pattern that nothing anchors, that is too deep, or has an optional step before nothing.
+def sound(read: Callable[[], Pattern], whole: object) -> Pattern:
+    """The pattern that ``read`` gives, with what each name stands for in every place of the name.
 
     Args:
-        pattern: A canonical pattern.
-        whole: What its author wrote, for the message.
+        read: Reads what the author wrote.
+        whole: What the author wrote, for messages.
 
     Raises:
-        PatternError: Says what is wrong.
+        PatternError: Nothing anchors the pattern, it is too deep, it has an optional step before
+            nothing, or a name stands for two different patterns or for a part of itself.
     """
+    try:
+        pattern = _with_captures(read(), whole)
+    except RecursionError:
+        raise PatternError(whole, "it is nested too deeply to be read") from None
+    _check(pattern, whole)
+    return pattern
+
+
+def _check(pattern: Pattern, whole: object) -> None:
     level: list[Pattern] = [pattern]
     for _ in range(DEEPEST):
         if any(isinstance(each, Step) and not each.inputs for each in level):
@@ -64,12 +75,7 @@ def anchors_of(pattern: Pattern) -> Iterator[Pattern]:
             yield each
 
 
-def with_captures(pattern: Pattern, whole: object) -> Pattern:
-    """``pattern`` with what a name stands for in every place of the name.
-
-    Raises:
-        PatternError: A name stands for two different patterns, or for a part of itself.
-    """
+def _with_captures(pattern: Pattern, whole: object) -> Pattern:
     named: dict[str, Pattern] = {}
     for each in _captures(pattern):
         if each.pattern == MatchAllNode():
@@ -89,33 +95,11 @@ def with_captures(pattern: Pattern, whole: object) -> Pattern:
 
 
 def _captures(pattern: Pattern) -> Iterator[Capture]:
-    pending, seen = [pattern], set[int]()
-    while pending:
-        each = pending.pop()
-        if id(each) in seen:
-            continue
-        seen.add(id(each))
-        if isinstance(each, Capture):
-            yield each
-        pending.extend(parts_of(each))
+    return (each for each in all_parts(pattern) if isinstance(each, Capture))
 
 
 def _filled(pattern: Pattern, named: dict[str, Pattern]) -> Pattern:
     """``pattern`` with each capture's own pattern in its place."""
-
-    def filled(parts: tuple[Pattern, ...]) -> tuple[Pattern, ...]:
-        return tuple(_filled(each, named) for each in parts)
-
     if isinstance(pattern, Capture):
-        pattern = replace(pattern, pattern=_filled(named[pattern.name], named))
-    elif isinstance(pattern, Op) and pattern.inputs is not None:
-        pattern = replace(pattern, inputs=filled(pattern.inputs))
-    elif isinstance(pattern, Step):
-        pattern = replace(pattern, heads=filled(pattern.heads), inputs=filled(pattern.inputs))
-    elif isinstance(pattern, AnyOf):
-        pattern = AnyOf(filled(pattern.choices))
-    elif isinstance(pattern, ListOf):
-        pattern = replace(pattern, items=filled(pattern.items))
-    elif isinstance(pattern, Where):
-        pattern = replace(pattern, pattern=_filled(pattern.pattern, named))
-    return pattern
+        pattern = replace(pattern, pattern=named[pattern.name])
+    return with_parts(pattern, lambda part: _filled(part, named))

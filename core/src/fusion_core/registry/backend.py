@@ -32,6 +32,14 @@ class PluginOrigin:
     def __str__(self) -> str:
         return f"{self.name} ({self.distribution} {self.version})"
 
+    def to_dict(self) -> dict[str, str]:
+        """Name, distribution and version, for reports as data."""
+        return {
+            "name": self.name,
+            "distribution": self.distribution,
+            "version": self.version,
+        }
+
 
 @dataclass(frozen=True, slots=True)
 class PatternEntry:

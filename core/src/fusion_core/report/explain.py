@@ -10,12 +10,12 @@ from typing import Any
 from torch import nn
 from torch.fx import GraphModule, Node
 
-from fusion_core.catalog import static_qconfig
 from fusion_core.configs import BackendPatternConfig, ObservationType, QConfig, QConfigMapping
 from fusion_core.errors import UnknownNodeError
 from fusion_core.ledger import LedgerEntry, Status
 from fusion_core.matcher import Match
 from fusion_core.passes import ExampleInputs, PassRecord, Stage, trace
+from fusion_core.passes.prepare import default_mapping
 from fusion_core.passes.record import RECORD, member_names
 from fusion_core.passes.trace import trace_unseen
 from fusion_core.passes.unseen import UnknownTensor, guarded_backend
@@ -91,8 +91,7 @@ def explain(
 def _mapping(backend: Backend, qconfig: QConfig | QConfigMapping | None) -> QConfigMapping:
     if isinstance(qconfig, QConfig):
         return QConfigMapping(global_qconfig=qconfig)
-    default = backend.qconfig_mapping or QConfigMapping(global_qconfig=static_qconfig())
-    return default if qconfig is None else qconfig
+    return qconfig or default_mapping(backend)
 
 
 def _asked(

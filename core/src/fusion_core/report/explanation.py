@@ -66,10 +66,7 @@ class Explanation(Printable):
         """Everything the explanation knows, in values that JSON has."""
         return {
             "backend": self.backend,
-            "plugins": [
-                {"name": each.name, "distribution": each.distribution, "version": each.version}
-                for each in self.plugins
-            ],
+            "plugins": [each.to_dict() for each in self.plugins],
             "stage": self.stage,
             "notes": list(self.notes),
             "nodes": [asdict(each) for each in self.nodes],

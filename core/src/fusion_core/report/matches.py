@@ -133,8 +133,7 @@ def match(pattern: object, graph_module: nn.Module, *, nested: bool = False) -> 
     if not isinstance(graph_module, GraphModule):
         raise NotAGraphError(graph_module)
     canonical = normalize_nested(pattern) if nested else normalize_sequential(pattern)
-    modules = dict(graph_module.named_modules(remove_duplicate=False))
-    calls = CallGraph(graph_module.graph, modules)
+    calls = CallGraph.of(graph_module)
     index = PatternIndex([(canonical, render(canonical))])
     found = tuple(reversed(scan(calls, index).matches))
     taken = {node for each in found for node in each.nodes}

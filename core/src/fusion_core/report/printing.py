@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import shutil
+from abc import ABC, abstractmethod
 from collections.abc import Iterator
 
 from rich.console import Console, RenderableType
@@ -12,7 +13,7 @@ _NARROWEST = 60
 _FALLBACK = (100, 24)
 
 
-class Printable:
+class Printable(ABC):
     """Base of values that draw themselves with rich; nothing of them is cut off."""
 
     __slots__ = ()
@@ -34,9 +35,9 @@ class Printable:
     def __rich_console__(self, *_: object) -> Iterator[RenderableType]:
         yield from self._drawn()
 
+    @abstractmethod
     def _drawn(self) -> Iterator[RenderableType]:
         """What is drawn, from top to bottom."""
-        raise NotImplementedError
 
     def _repr_html_(self) -> str:
         console = Console(file=io.StringIO(), record=True, width=_FALLBACK[0], force_jupyter=False)

@@ -48,10 +48,7 @@ class Report(Printable):
         return {
             "backend": self.ledger.backend,
             "stage": self.stage,
-            "plugins": [
-                {"name": each.name, "distribution": each.distribution, "version": each.version}
-                for each in self.plugins
-            ],
+            "plugins": [each.to_dict() for each in self.plugins],
             "fusion_core": self.core_version,
             "torch": str(torch.__version__),
             "notes": list(self.ledger.notes),

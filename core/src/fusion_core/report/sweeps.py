@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from torch import nn
 from torch.fx import GraphModule, Node
 
 from fusion_core.configs import QConfigMapping
@@ -85,7 +84,9 @@ def swept(model: GraphModule, backend: Backend, mapping: QConfigMapping) -> Swep
         result.add(_sweep("fusing", mine, fusion_index(backend), find_fusions(mine, backend)[0]))
     index = quantization_index(backend)
     result.add(
-        _sweep("quantizing", fused, index, scan(_calls(fused), index), lambda m: _why(m, ledger))
+        _sweep(
+            "quantizing", fused, index, scan(CallGraph.of(fused), index), lambda m: _why(m, ledger)
+        )
     )
     return result
 
@@ -97,12 +98,7 @@ def _sweep(
     result: Scan[Any],
     verdict: Callable[[Match[Any]], str | None] = lambda _: None,
 ) -> Sweep:
-    return Sweep(purpose, _calls(model), index, result, verdict)
-
-
-def _calls(model: GraphModule) -> CallGraph:
-    modules: dict[str, nn.Module] = dict(model.named_modules(remove_duplicate=False))
-    return CallGraph(model.graph, modules)
+    return Sweep(purpose, CallGraph.of(model), index, result, verdict)
 
 
 def _ledger(model: GraphModule) -> Ledger:
