@@ -16,6 +16,7 @@ from pydantic import TypeAdapter, ValidationError
 from torch import nn
 
 from fusion_core.configs import (
+    BackendInfo,
     BackendPatternConfig,
     DTypeConfig,
     LoweringRule,
@@ -195,8 +196,8 @@ def test_a_fuser_takes_is_qat_and_one_argument_for_each_element(pattern, fuser):
 @pytest.mark.parametrize(
     ("pattern", "fuser", "problem"),
     [
-        ({"pattern": (*PAIR, nn.ReLU)}, fuse_pair, r"fuse_pair\(.*Conv2d -> ReLU -> ReLU.* 4 arg"),
-        ({"pattern": PAIR}, lambda: ..., r"<lambda>\(\) of Conv2d -> ReLU .* 3 arguments"),
+        ({"pattern": (*PAIR, nn.ReLU)}, fuse_pair, r"Conv2d -> ReLU -> ReLU: fuse_pair\(.* 4 arg"),
+        ({"pattern": PAIR}, lambda: ..., r"of Conv2d -> ReLU: <lambda>\(\) .* 3 arguments"),
         ({"complex_pattern": (nn.ReLU, nn.Conv2d, nn.Conv2d)}, fuse_pair, "its 3 elements"),
         ({"pattern": nn.ReLU}, fuse_any, "cannot fuse ReLU: a single operator"),
         ({"pattern": (nn.ReLU,)}, fuse_any, "cannot fuse ReLU: a single operator"),
@@ -205,6 +206,24 @@ def test_a_fuser_takes_is_qat_and_one_argument_for_each_element(pattern, fuser):
 def test_a_fuser_of_another_arity_is_refused_with_both_names(pattern, fuser, problem):
     with pytest.raises(FuserMethodError, match=problem):
         BackendPatternConfig(**pattern, fuser_method=fuser)
+
+
+@pytest.mark.parametrize("field", ["root_node_getter", "extra_inputs_getter", "constraint"])
+def test_what_is_called_with_the_node_pattern_takes_one_argument(field):
+    with pytest.raises(ValidationError, match=f"(?s){field}.*is called with the node pattern: too"):
+        BackendPatternConfig(PAIR, **{field: lambda: ...})
+    with pytest.raises(ValidationError, match="missing a required argument: 'other'"):
+        BackendPatternConfig(PAIR, **{field: lambda node_pattern, other: ...})
+
+
+def test_a_lowering_rule_is_called_with_nodes_and_modules():
+    with pytest.raises(ValidationError, match="called with the node pattern and the modules by"):
+        LoweringRule(pattern=nn.ReLU, lower=lambda node_pattern: ...)
+
+
+def test_the_question_to_the_machine_takes_no_argument():
+    with pytest.raises(ValidationError, match="is called with no arguments: missing a required"):
+        BackendInfo(unavailable=lambda machine: ...)
 
 
 def test_a_module_type_is_called_with_the_modules_alone():

@@ -52,6 +52,7 @@ def distribution(tmp_path, monkeypatch):
         metadata = site / f"{name.replace('-', '_')}-{version}.{kind}"
         metadata.mkdir(parents=True)
         fields = [f"Name: {name}", f"Version: {version}"]
+        fields += [f"Summary: {place['summary']}"] if "summary" in place else []
         fields += [f"Requires-Dist: {requirement}" for requirement in requires]
         text = "\n".join(["Metadata-Version: 2.1", *fields, ""])
         (metadata / ("METADATA" if kind == "dist-info" else "PKG-INFO")).write_text(text)

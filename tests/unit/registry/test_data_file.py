@@ -189,7 +189,7 @@ FUSER = "fuser_method = 'fusion_core.catalog.fusers.fuse_batch_norm'"
         ),
         (
             f"[[patterns]]\npattern = 'Conv2d -> BatchNorm2d -> relu'\n{FUSER}\n",
-            "patterns[0]: fuser method fuse_batch_norm",
+            "patterns[0]: fuser method of Conv2d",
         ),
         (
             "[[patterns]]\npattern = 'relu'\nfuser_method = 'no.such.function'\n",

@@ -38,6 +38,13 @@ def test_a_plugin_is_found_by_its_entry_point(registry, distribution):
     assert (record.state, record.problem, record.extensions) == ("installed", None, ())
 
 
+def test_the_summary_of_a_distribution_is_listed(registry, distribution):
+    distribution("acme", "acme = a", summary="int8 for the Acme chip")
+    distribution("other", "other = a")
+    assert records(registry, "acme")[0].summary == "int8 for the Acme chip"
+    assert records(registry, "other")[0].summary == ""
+
+
 def test_an_extension_is_named_by_its_backend_and_has_no_record(registry, distribution):
     distribution("acme", "acme = a", "acme.fast = b")
     distribution("other", "acme.dense = c")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 import sys
 
 import pytest
@@ -43,6 +44,26 @@ def test_an_entry_point_may_name_an_object(registry, installed):
     backend = registry.get_backend("acme")
     assert [entry.label for entry in backend.entries] == ["acme: Linear"]
     assert str(backend.origins[0]) == "acme (fusion-backend-acme 1.0)"
+
+
+def test_a_plugin_may_live_in_a_namespace_package(registry, installed):
+    site = installed("", "acme = acme_vendor.chips.first:chip")
+    (site / "acme_vendor" / "chips").mkdir(parents=True)
+    (site / "acme_vendor" / "chips" / "first.py").write_text(CHIP)
+    assert [entry.label for entry in registry.get_backend("acme").entries] == ["acme: Linear"]
+    assert getattr(sys.modules["acme_vendor"], "__file__", None) is None
+
+
+def test_a_plugin_that_is_run_as_a_program_finds_itself(installed):
+    main = """
+if __name__ == "__main__":
+    import fusion_core
+    print([entry.label for entry in fusion_core.get_backend("acme").entries])
+"""
+    site = installed(CHIP + main, "acme = acme_module:chip")
+    command = [sys.executable, "-m", "acme_module"]
+    done = subprocess.run(command, cwd=site, check=True, capture_output=True, text=True)
+    assert done.stdout.strip() == "['acme: Linear']"
 
 
 def test_an_error_names_version_place_and_the_ways_out(registry, installed):

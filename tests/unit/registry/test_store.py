@@ -39,12 +39,18 @@ def test_a_registered_backend_is_listed_and_found_in_any_spelling(registry, line
 
 def test_an_instance_of_a_class_is_a_plugin(registry):
     class Chip:
+        """int8 for the chip on this desk.
+
+        Slow, but ours.
+        """
+
         @hookimpl
         def fusion_pattern_configs(self):
             yield LINEAR
 
     registry.register_backend("acme", Chip())
     assert registry.get_backend("acme").entries[0].config == LINEAR
+    assert record_of(registry, "acme").summary == "int8 for the chip on this desk."
 
 
 def test_undoing_takes_a_registration_out_and_may_be_repeated(registry, linear):

@@ -1,5 +1,6 @@
 """What a plugin says, as pydantic models. Configs know no graph and no backend."""
 
+from fusion_core.configs.capabilities import CAPABILITIES
 from fusion_core.configs.dtypes import INTEGER_DTYPES, DTypeConfig, DTypeWithConstraints
 from fusion_core.configs.info import API_VERSION, BackendInfo
 from fusion_core.configs.lowering import LoweringRule, Replacement, Skip
@@ -19,6 +20,7 @@ from fusion_core.configs.qconfig import QConfig, QConfigMapping
 
 __all__ = [
     "API_VERSION",
+    "CAPABILITIES",
     "INTEGER_DTYPES",
     "BackendInfo",
     "BackendPatternConfig",

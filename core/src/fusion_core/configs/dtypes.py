@@ -46,6 +46,27 @@ class DTypeWithConstraints(BaseModel):
                 raise ValueError(msg)
         return self
 
+    @model_validator(mode="after")
+    def _scales_are_possible(self) -> DTypeWithConstraints:
+        for name in ("scale_max_upper_bound", "scale_exact_match"):
+            scale = getattr(self, name)
+            if scale is not None and scale <= 0:
+                msg = f"{name} is {scale}; scales are above zero"
+                raise ValueError(msg)
+        bounded = {self.scale_min_lower_bound, self.scale_max_upper_bound} != {None}
+        if self.scale_exact_match is not None and bounded:
+            msg = "scale_exact_match leaves no room for bounds of the scale; give one or the other"
+            raise ValueError(msg)
+        return self
+
+    @model_validator(mode="after")
+    def _only_codes_have_limits(self) -> DTypeWithConstraints:
+        given = [name for name, value in self if name != "dtype" and value is not None]
+        if self.dtype is not None and self.dtype.is_floating_point and given:
+            msg = f"{self.dtype} has no codes, so {', '.join(given)} can mean nothing"
+            raise ValueError(msg)
+        return self
+
 
 class DTypeConfig(BaseModel):
     """One combination of dtypes that a pattern can run in.

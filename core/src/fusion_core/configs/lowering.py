@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Annotated, Any
 
 from pydantic import ConfigDict
 from torch import nn
 
-from fusion_core.configs.names import Function
+from fusion_core.configs.names import Function, called_with
 from fusion_core.configs.pattern_model import PatternModel
 from fusion_core.errors import PatternError
 from fusion_core.patterns import render
@@ -56,7 +56,7 @@ class LoweringRule(PatternModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid", arbitrary_types_allowed=True)
 
-    lower: Function
+    lower: Annotated[Function, called_with("the node pattern", "the modules by path")]
     name: str = ""
     priority: int = 0
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable
 from typing import Annotated, Any
 
 import torch
-from pydantic import BaseModel, BeforeValidator, PlainSerializer, WithJsonSchema
+from pydantic import AfterValidator, BaseModel, BeforeValidator, PlainSerializer, WithJsonSchema
 from torch import nn
 
 from fusion_core.patterns import by_name, from_name, imported
@@ -49,6 +50,39 @@ def from_qualified_name(value: object) -> object:
         raise ValueError(msg) from None
 
 
+def arity_problem(function: Any, count: int, given: str) -> str | None:
+    """Why ``function`` cannot be called with ``count`` positional arguments; None if it can.
+
+    Args:
+        function: Anything that can be called. Of a builtin without a signature only the call can tell.
+        count: How many arguments.
+        given: What they are, in words.
+    """
+    try:
+        signature = inspect.signature(function)
+    except (TypeError, ValueError):
+        return None
+    try:
+        signature.bind(*(count * [None]))
+    except TypeError as error:
+        name = getattr(function, "__qualname__", repr(function))
+        return f"{name}{signature} is called with {given}: {error}"
+    return None
+
+
+def called_with(*arguments: str) -> AfterValidator:
+    """Refuses a function that cannot be called with ``arguments``, which are given in words."""
+
+    def check(function: Any) -> Any:
+        given = " and ".join(arguments) or "no arguments"
+        problem = arity_problem(function, len(arguments), given)
+        if problem is not None:
+            raise ValueError(problem)
+        return function
+
+    return AfterValidator(check)
+
+
 class PicklableModel(BaseModel):
     """A model whose fields may hold functions of torch that do not pickle by themselves."""
 
@@ -82,3 +116,5 @@ Function = Annotated[
     PlainSerializer(qualified_name, return_type=str, when_used="json"),
     WithJsonSchema({"type": "string", "description": "qualified name of a callable"}),
 ]
+
+NodePatternFunction = Annotated[Function, called_with("the node pattern")]

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import inspect
 from typing import Any
 
 from pydantic import ConfigDict, Field
 from torch import nn
 
 from fusion_core.configs.dtypes import DTypeConfig
-from fusion_core.configs.names import Function, ModuleType
+from fusion_core.configs.names import Function, ModuleType, NodePatternFunction, arity_problem
 from fusion_core.configs.observation import ObservationType
 from fusion_core.configs.pattern_model import PatternModel
 from fusion_core.errors import FuserMethodError, PatternError
@@ -54,9 +53,9 @@ class BackendPatternConfig(PatternModel):
     reference_quantized_module: ModuleType | None = None
     fused_module: ModuleType | None = None
     fuser_method: Function | None = None
-    root_node_getter: Function | None = None
-    extra_inputs_getter: Function | None = None
-    constraint: Function | None = None
+    root_node_getter: NodePatternFunction | None = None
+    extra_inputs_getter: NodePatternFunction | None = None
+    constraint: NodePatternFunction | None = None
     num_tensor_args_to_observation_type: dict[int, ObservationType] = Field(default_factory=dict)
     input_type_to_index: dict[str, int] = Field(default_factory=dict)
     priority: int = 0
@@ -201,20 +200,13 @@ def check_fuser_arity(config: BackendPatternConfig, fuser_method: Any) -> None:
             problem = "alternatives differ in their elements; give each pattern a config of its own"
         msg = f"{name} cannot fuse {render(canonical)}: {problem}"
         raise FuserMethodError(msg)
-    arguments: list[Any] = [object()] * count
-    wanted = "the modules"
-    if not isinstance(fuser_method, type):
-        arguments, wanted = [False, *arguments], "is_qat and the modules"
-    try:
-        inspect.signature(fuser_method).bind(*arguments)
-    except TypeError as error:
-        msg = (
-            f"fuser method {name}{inspect.signature(fuser_method)} of {render(canonical)} is called with "
-            f"{wanted} of its {count} elements, that is {len(arguments)} arguments: {error}"
-        )
-        raise FuserMethodError(msg) from error
-    except ValueError:  # a builtin without a signature: only the call can tell
-        return
+    is_type = isinstance(fuser_method, type)
+    arguments = count if is_type else count + 1
+    given = f"{'' if is_type else 'is_qat and '}the modules of its {count} elements, {arguments} arguments"
+    problem = arity_problem(fuser_method, arguments, given)
+    if problem is not None:
+        msg = f"fuser method of {render(canonical)}: {problem}"
+        raise FuserMethodError(msg)
 
 
 def element_count(config: BackendPatternConfig) -> int:

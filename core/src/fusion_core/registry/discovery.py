@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import importlib_metadata
@@ -30,11 +30,13 @@ class Source:
         origin: Its names, distribution and version.
         location: Folder or archive it is installed in; empty if registered at run time.
         load: Imports and returns the plugin.
+        summary: One line on what it is: the summary of its distribution.
     """
 
     origin: PluginOrigin
     location: str
     load: Callable[[], object]
+    summary: str = ""
 
     @property
     def is_installed(self) -> bool:
@@ -100,14 +102,19 @@ def _first_on_path(name: str, seen: IDistribution) -> Iterator[Source | Fault]:
         version = winner.version or version
         points = tuple(winner.entry_points.select(group=GROUP))
         location = str(winner.locate_file(""))
+        summary = str(winner.metadata.get("Summary") or "")
     except Exception as error:  # noqa: BLE001 - each kind of broken metadata has its own exception
         where = seen.locate_file("")
         yield Fault(name, name, version, f"its metadata in {where} cannot be read ({error!r})")
         return
-    yield from _unique(_plugin(point, winner.name or name, version, location) for point in points)
+    found = (_plugin(point, winner.name or name, version) for point in points)
+    yield from _unique(
+        each if isinstance(each, Fault) else replace(each, location=location, summary=summary)
+        for each in found
+    )
 
 
-def _plugin(point: EntryPoint, distribution: str, version: str, location: str) -> Source | Fault:
+def _plugin(point: EntryPoint, distribution: str, version: str) -> Source | Fault:
     name = plugin_name(point.name)
     if name is None:
         problem = (
@@ -119,7 +126,7 @@ def _plugin(point: EntryPoint, distribution: str, version: str, location: str) -
         problem = f"its entry point {point.value!r} is not 'module' or 'module:object'"
         return Fault(name, distribution, version, problem)
     origin = PluginOrigin(name.partition(".")[0], name, distribution, version)
-    return Source(origin, location, point.load)
+    return Source(origin, "", point.load)
 
 
 def _unique(plugins: Iterator[Source | Fault]) -> Iterator[Source | Fault]:

@@ -7,7 +7,8 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
-from fusion_core.configs import check_fuser_arity
+from pydantic import ValidationError
+
 from fusion_core.errors import FuserMethodError, PatternConflictError, PatternError
 from fusion_core.patterns import Pattern, normalize_nested, normalize_sequential, render
 from fusion_core.registry.backend import PatternEntry, PluginOrigin
@@ -85,16 +86,15 @@ def _readings(key: object) -> Iterator[Pattern]:
 def _filled(entry: PatternEntry, hook: str, field: str, given: Given | None) -> PatternEntry:
     if given is None or getattr(entry.config, field) is not None:
         return entry
-    if field == "fuser_method":
-        _check_arity(entry, hook, given)
-    return replace(entry, config=entry.config.model_copy(update={field: given.value}))
-
-
-def _check_arity(entry: PatternEntry, hook: str, given: Given) -> None:
+    config = entry.config.model_copy()
     try:
-        check_fuser_arity(entry.config, given.value)
+        setattr(config, field, given.value)
     except FuserMethodError as error:
         raise plugin_error(given.origin, str(error), hook=hook) from error
+    except ValidationError as error:
+        problem = f"{render(entry.pattern)}: {error.errors(include_url=False)[0]['msg']}"
+        raise plugin_error(given.origin, problem, hook=hook) from error
+    return replace(entry, config=config)
 
 
 def _conflict(hook: str, pattern: Pattern, first: Given, second: PluginOrigin) -> str:

@@ -32,6 +32,7 @@ class BackendRecord:
         state: ``"installed"`` and ``"registered"`` ones can be chosen. Nothing is imported to
             list them, so a plugin that fails to load is ``"broken"`` only once that was tried.
         problem: Why it cannot be chosen; None if it can, as far as is known.
+        summary: One line on what it is, as its distribution has it; empty if there is none.
     """
 
     name: str
@@ -40,6 +41,7 @@ class BackendRecord:
     extensions: tuple[str, ...]
     state: State
     problem: str | None
+    summary: str = ""
 
 
 @dataclass(frozen=True)
@@ -147,7 +149,13 @@ class Listing:
             return
         extensions = () if is_extension or state == "disabled" else self._extensions(origin.name)
         yield BackendRecord(
-            origin.name, origin.distribution, origin.version, tuple(extensions), state, problem
+            name=origin.name,
+            distribution=origin.distribution,
+            version=origin.version,
+            extensions=tuple(extensions),
+            state=state,
+            problem=problem,
+            summary=source.summary,
         )
 
     def _state(self, source: Source) -> tuple[State, str | None]:

@@ -89,7 +89,7 @@ class Registry:
         )
         if spelled is None:
             raise plugin_error(origin, "the name has characters other than letters, digits and _")
-        source = Source(origin, "", lambda: plugin)
+        source = Source(origin, "", lambda: plugin, _first_line(plugin))
         with self._lock:
             self._refuse_taken(origin)
             self._registered[spelled] = source
@@ -149,6 +149,12 @@ class Registry:
                 del self._backends[selection]
             for selection in [each for each in self._failures if source in each]:
                 del self._failures[selection]
+
+
+def _first_line(plugin: object) -> str:
+    """What a plugin that was not installed says of itself without being asked: its docstring's first line."""
+    text = getattr(plugin, "__doc__", None)
+    return text.strip().partition("\n")[0] if isinstance(text, str) else ""
 
 
 def _disabled() -> frozenset[str]:
