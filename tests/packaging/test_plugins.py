@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
 import sys
 from pathlib import Path
 
@@ -12,19 +10,7 @@ import pytest
 
 from fusion_core import registry
 
-PROJECTS = Path(__file__).parents[1] / "plugins_for_tests"
 CORE = Path(registry.__file__).parents[2]
-
-# What pip does to build a wheel, for every folder in one process.
-BUILD = """
-import os, sys
-from hatchling.build import build_wheel
-
-target, *projects = sys.argv[1:]
-for project in projects:
-    os.chdir(project)
-    build_wheel(target)
-"""
 
 # Lists, chooses the good backend, then every other one, and prints what happened. Spoilt metadata
 # get onto the path after the imports: torch and pydantic, when imported, do not survive them.
@@ -82,41 +68,19 @@ BROKEN = [
 ]
 
 
-def run(code, *arguments, path=()):
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(map(str, path))}
-    command = [sys.executable, "-W", "error", "-c", code, *arguments]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    return done.stdout
-
-
-@pytest.fixture(scope="session")
-def wheels(tmp_path_factory):
-    target = tmp_path_factory.mktemp("wheels")
-    run(BUILD, target, *sorted(path.parent for path in PROJECTS.glob("*/pyproject.toml")))
-    return sorted(target.glob("*.whl"))
-
-
-def install(wheels, target):
-    pip = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--no-index"]
-    pip += ["--no-compile", "--disable-pip-version-check", "--target", target]
-    subprocess.run([*pip, *wheels], check=True, capture_output=True)
-    return target
-
-
 def is_unrelated(wheel):
     return wheel.name.startswith("fusion_test_unrelated-")
 
 
 @pytest.fixture(scope="session")
-def site(wheels, tmp_path_factory):
+def site(wheels, install, tmp_path_factory):
     """A folder with every plugin installed."""
     plugins = [wheel for wheel in wheels if not is_unrelated(wheel)]
     return install(plugins, tmp_path_factory.mktemp("site"))
 
 
 @pytest.fixture(scope="session")
-def spoilt(wheels, tmp_path_factory):
+def spoilt(wheels, install, tmp_path_factory):
     """A folder with a distribution whose entry points nothing can parse."""
     target = install(filter(is_unrelated, wheels), tmp_path_factory.mktemp("spoilt"))
     (metadata,) = target.glob("*.dist-info/entry_points.txt")
@@ -125,7 +89,7 @@ def spoilt(wheels, tmp_path_factory):
 
 
 @pytest.fixture(scope="session")
-def seen(site, spoilt):
+def seen(run, site, spoilt):
     """What a process sees in which all these plugins are installed."""
     names = [*BROKEN, "claimed", "spelling-of-names", "nup"]
     return json.loads(run(USE, spoilt, *names, path=[site, CORE]))
@@ -145,7 +109,9 @@ def test_every_plugin_is_listed_with_what_its_metadata_tell(seen):
         *((name, "installed") for name in BROKEN),
         ("8-bit/chip", "broken"),
         ("claimed", "duplicate"),
+        ("absent", "installed"),
         ("good", "installed"),
+        ("killing", "installed"),
         ("slow_import", "installed"),
         ("spelling_of_names", "installed"),
     }

@@ -106,6 +106,8 @@ class PluginError(FusionError, RuntimeError):
         distribution: Distribution that provides it.
         version: Its version.
         hook: Hook that failed, or None when the fault lies elsewhere.
+        problem: What is wrong, without the names in front.
+        remedy: What to do about it.
     """
 
     def __init__(
@@ -116,13 +118,21 @@ class PluginError(FusionError, RuntimeError):
         distribution: str,
         version: str,
         hook: str | None = None,
+        remedy: str = "",
     ) -> None:
         self.backend = backend
         self.distribution = distribution
         self.version = version
         self.hook = hook
+        self.problem = problem
+        self.remedy = remedy
         where = f", hook {hook}" if hook else ""
-        super().__init__(f"backend {backend!r} ({distribution} {version}{where}): {problem}")
+        said = f"{problem}. {remedy}" if remedy else problem
+        super().__init__(f"backend {backend!r} ({distribution} {version}{where}): {said}")
+
+
+class BackendUnavailableError(PluginError):
+    """A plugin is in order, but this machine lacks what its backend needs."""
 
 
 class DuplicateBackendError(FusionError, LookupError):
@@ -238,6 +248,56 @@ class NonFiniteActivationError(CalibrationError):
         super().__init__(
             f"{label or 'an observed value'} contains {what}; a range cannot be calibrated from it. "
             "Check the calibration data and the float model on it"
+        )
+
+
+class ModelTargetError(FusionError, ValueError):
+    """What the command line was given in the place of a model, or of its input, stands for none.
+
+    Attributes:
+        target: What was given, for example ``nets:build``.
+    """
+
+    def __init__(self, target: str, problem: str) -> None:
+        self.target = target
+        super().__init__(f"{target}: {problem}")
+
+
+class ScaffoldError(FusionError, ValueError):
+    """A new backend cannot be written; nothing has been.
+
+    Attributes:
+        name: The name that was asked for.
+    """
+
+    def __init__(self, name: str, problem: str) -> None:
+        self.name = name
+        super().__init__(f"no backend {name!r} was written: {problem}")
+
+
+class NoExampleError(FusionError, ValueError):
+    """No small model can be made that a pattern would match.
+
+    Attributes:
+        pattern: The pattern, as text.
+    """
+
+    def __init__(self, pattern: str, problem: str) -> None:
+        self.pattern = pattern
+        super().__init__(f"{pattern}: {problem}")
+
+
+class MissingPackageError(FusionError, ImportError):
+    """Something was asked for that takes a package which is not installed.
+
+    Attributes:
+        package: Name of the package.
+    """
+
+    def __init__(self, wanted_by: str, package: str, install: str) -> None:
+        self.package = package
+        super().__init__(
+            f"{wanted_by} needs {package}, which is not installed: pip install {install}"
         )
 
 

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import operator
+
 import pytest
 import torch
 from torch import nn
@@ -22,6 +24,17 @@ def test_each_value_is_quantized_once_and_dequantized_for_each_reader(calibrated
 
     assert len(graph.find_nodes(op="call_function", target=quantize_per_tensor)) == 3
     assert len(graph.find_nodes(op="call_function", target=dequantize_per_tensor)) == 3
+
+
+def test_a_value_that_a_node_reads_twice_is_dequantized_twice(backend, prepared, net):
+    sums = core.catalog.binary([core.DTypeConfig(input_dtype=torch.quint8)])
+    model = prepared(net(lambda _, x: x + x), backend(*sums), X)
+    graph = core.convert(core.calibrate(model, [X])).graph
+    (add,) = graph.find_nodes(op="call_function", target=operator.add)
+
+    left, right = add.args
+    assert left is not right
+    assert left.args == right.args
 
 
 def test_no_observer_is_left_and_the_weights_are_codes(calibrated):

@@ -27,6 +27,10 @@ def fixed(scale, zero_point):
 
 
 STATIC = core.catalog.static_qconfig()
+AT_ZERO = core.DTypeWithConstraints(dtype=torch.qint8, zero_point_exact_match=0)
+SIGNED_AFFINE = core.QConfig(
+    activation=core.ObserverSpec(core.nn.MinMaxObserver, dtype=torch.qint8), weight=STATIC.weight
+)
 
 
 @pytest.mark.parametrize(
@@ -39,9 +43,12 @@ STATIC = core.catalog.static_qconfig()
         (config(output_dtype=torch.float32), STATIC, "its output must be torch.float32"),
         (config(weight_dtype=SHORT), STATIC, r"its weight must have codes in \[-64, 63\]"),
         (config(input_dtype=FLOORED), STATIC, "its input must have a scale of at least"),
-        (config(output_dtype=EXACT), STATIC, "fixed scale and zero point .* measures them"),
+        (config(output_dtype=EXACT), STATIC, "the fixed scale 0.00390625, .* measures it"),
         (config(output_dtype=EXACT), fixed(1 / 256, 0), None),
-        (config(output_dtype=EXACT), fixed(1 / 128, 0), "the qconfig gives"),
+        (config(output_dtype=EXACT), fixed(1 / 128, 0), "the fixed scale .* gives 0.0078125"),
+        (config(output_dtype=EXACT), fixed(1 / 256, 1), "the fixed zero point 0, .* gives 1"),
+        (config(weight_dtype=AT_ZERO), STATIC, None),
+        (config(input_dtype=AT_ZERO), SIGNED_AFFINE, "the fixed zero point 0, .* measures it"),
         (config(is_dynamic=True), STATIC, "the backend's kernel is dynamic"),
     ],
 )

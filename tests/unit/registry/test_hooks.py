@@ -16,7 +16,7 @@ from fusion_core.configs import (
     LoweringRule,
     QConfigMapping,
 )
-from fusion_core.errors import PluginError
+from fusion_core.errors import BackendUnavailableError, PluginError
 from fusion_core.hookspecs import hookimpl
 
 LINEAR = BackendPatternConfig(nn.Linear)
@@ -185,7 +185,6 @@ def test_an_extension_needs_no_patterns(merged, plugin):
         (BackendInfo(api="~=99.0"), "field api: it supports versions ~=99.0 of the plugin interf"),
         (BackendInfo(torch=">=99"), f"versions >=99 of torch, this is {torch.__version__}"),
         (BackendInfo(torch=">=99"), "pip install 'torch>=99'"),
-        (BackendInfo(unavailable=lambda: "no such chip"), "on this machine: no such chip"),
         (BackendInfo(unavailable=lambda: 3), "field unavailable: it returned 3"),
         (BackendInfo(unavailable=lambda: 1 / 0), "field unavailable: calling it raised ZeroDiv"),
     ],
@@ -193,6 +192,16 @@ def test_an_extension_needs_no_patterns(merged, plugin):
 def test_a_plugin_that_does_not_fit_says_why(refused, plugin, info, words):
     chip = plugin(pattern_configs=[LINEAR], backend_info=info)
     refused(chip, "fusion_backend_info", re.escape(words))
+
+
+def test_a_machine_that_lacks_something_is_an_error_of_its_own(registry, plugin):
+    info = BackendInfo(unavailable=lambda: "no such chip.")
+    registry.register_backend("acme", plugin(pattern_configs=[LINEAR], backend_info=info))
+    with pytest.raises(BackendUnavailableError) as caught:
+        registry.get_backend("acme")
+    assert caught.value.problem == "it cannot run on this machine: no such chip"
+    assert caught.value.remedy == "Choose another backend, or a machine that has it"
+    assert str(caught.value).endswith(f": {caught.value.problem}. {caught.value.remedy}")
 
 
 def test_a_plugin_without_demands_on_the_machine_is_not_asked(merged, plugin):

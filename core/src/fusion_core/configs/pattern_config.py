@@ -203,9 +203,9 @@ def check_fuser_arity(config: BackendPatternConfig, fuser_method: Any) -> None:
     is_type = isinstance(fuser_method, type)
     arguments = count if is_type else count + 1
     given = f"{'' if is_type else 'is_qat and '}the modules of its {count} elements, {arguments} arguments"
-    problem = arity_problem(fuser_method, arguments, given)
-    if problem is not None:
-        msg = f"fuser method of {render(canonical)}: {problem}"
+    misfit = arity_problem(fuser_method, arguments, given)
+    if misfit is not None:
+        msg = f"fuser method of {render(canonical)}: {misfit}"
         raise FuserMethodError(msg)
 
 

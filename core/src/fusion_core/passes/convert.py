@@ -7,6 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.fx import GraphModule, Node
+from torch.fx.node import map_arg
 
 from fusion_core.errors import CalibrationError, first_few
 from fusion_core.ledger import Status
@@ -23,7 +24,8 @@ from fusion_core.qops import (
 def convert(model: GraphModule) -> GraphModule:
     """Replace observers by quantize and dequantize, and weighted modules by their reference form.
 
-    Every quantized value has one ``quantize`` and, for each reader, one ``dequantize``.
+    Every quantized value has one ``quantize`` and, for each place that it is read in, one
+    ``dequantize``; ``x + x`` reads in two places.
 
     Args:
         model: What :func:`calibrate` returned. It is not changed, and can be converted again.
@@ -128,11 +130,17 @@ def _replace_observer(model: GraphModule, node: Node) -> None:
         arguments = (node.args[0], scale, zero_point, observer.quant_min, observer.quant_max, dtype)
         quantize = graph.call_function(quantize_per_tensor, arguments)
     quantize.meta = dict(node.meta)
+
+    def dequantized(value: Node) -> Node:
+        if value is not node:
+            return value
+        dequantize = graph.call_function(dequantize_per_tensor, (quantize, scale, zero_point))
+        dequantize.meta = dict(node.meta)
+        return dequantize
+
     for user in list(node.users):
         with graph.inserting_before(user):
-            dequantize = graph.call_function(dequantize_per_tensor, (quantize, scale, zero_point))
-        dequantize.meta = dict(node.meta)
-        user.replace_input_with(node, dequantize)
+            user.args, user.kwargs = map_arg((user.args, user.kwargs), dequantized)
     graph.erase_node(node)
 
 

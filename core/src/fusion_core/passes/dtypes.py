@@ -98,14 +98,19 @@ def _scale_problem(wanted: DTypeWithConstraints, have: QuantizedType) -> str | N
     floor = wanted.scale_min_lower_bound
     if floor is not None and have.fixed is None and (have.eps is None or have.eps < floor):
         return f"must have a scale of at least {floor}, the qconfig's smallest is {have.eps}"
+    known = (None if have.fixed is None else have.fixed[0], _known_zero_point(have))
     exact = (wanted.scale_exact_match, wanted.zero_point_exact_match)
-    if exact == (None, None):
-        return None
-    if have.fixed is None:
-        return f"must have the fixed scale and zero point {exact}, the qconfig measures them"
-    for need, given in zip(exact, have.fixed, strict=True):
+    names = ("scale", "zero point")
+    for name, need, given in zip(names, exact, known, strict=True):
         if need is not None and need != given:
-            return (
-                f"must have the fixed scale and zero point {exact}, the qconfig gives {have.fixed}"
-            )
+            found = "measures it" if given is None else f"gives {given}"
+            return f"must have the fixed {name} {need}, the qconfig {found}"
     return None
+
+
+def _known_zero_point(have: QuantizedType) -> int | None:
+    """The zero point, where it does not depend on data; signed codes that are symmetric have it at 0."""
+    if have.fixed is not None:
+        return have.fixed[1]
+    symmetric = have.qscheme in {torch.per_tensor_symmetric, torch.per_channel_symmetric}
+    return 0 if symmetric and have.dtype in {torch.qint8, torch.int8, torch.qint32} else None

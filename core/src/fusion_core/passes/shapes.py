@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import io
 import warnings
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, redirect_stderr
 from typing import Any
 
 import torch
@@ -13,6 +14,8 @@ from torch.fx import GraphModule, Node
 from torch.fx.passes.shape_prop import ShapeProp
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
+
+from fusion_core.errors import ModelStateError
 
 BATCH_NORM_BY_RANK = {2: nn.BatchNorm1d, 3: nn.BatchNorm1d, 4: nn.BatchNorm2d, 5: nn.BatchNorm3d}
 """The batch norm for values of so many dimensions."""
@@ -26,16 +29,34 @@ def propagate(model: GraphModule, arguments: tuple[Any, ...]) -> None:
     Args:
         model: The graph.
         arguments: Positional arguments of one call.
+
+    Raises:
+        ModelStateError: The model fails on them; says where and how.
     """
+    run = _Counting(model)
     with torch.no_grad(), _counted_attention():
-        _Counting(model).propagate(*arguments)
+        try:
+            with redirect_stderr(io.StringIO()):  # ShapeProp prints what it raises as well
+                run.propagate(*arguments)
+        except RuntimeError as error:
+            cause = error.__cause__ or error
+            where = f"at {run.at} " if run.at else ""
+            msg = f"the model fails {where}on example_inputs: {type(cause).__name__}: {cause}"
+            raise ModelStateError(msg) from error
 
 
 class _Counting(ShapeProp):
-    """Counts what each node multiplies, besides shapes and dtypes."""
+    """Counts what each node multiplies, besides shapes and dtypes.
+
+    Attributes:
+        at: The node that ran last.
+    """
+
+    at = ""
 
     def run_node(self, n: Node) -> Any:
         """Run ``n`` and note what torch's own counter counts."""
+        self.at = n.name
         module = self.module.get_submodule(str(n.target)) if n.op == "call_module" else None
         with _counted_recurrence(module), FlopCounterMode(display=False) as counter:
             result = super().run_node(n)

@@ -50,6 +50,7 @@ def trace(
         A new GraphModule with a ledger.
 
     Raises:
+        ModelStateError: The model fails on ``example_inputs``.
         TraceError: The model's own forward cannot be traced.
         TrainingModeError: Some module is in training mode.
         UnsupportedModelError: The model as a whole cannot be quantized, for example because it is

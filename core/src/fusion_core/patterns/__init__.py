@@ -32,6 +32,7 @@ from fusion_core.patterns.grammar import (
     Pattern,
     Step,
     Where,
+    all_parts,
     parts_of,
     with_parts,
 )
@@ -59,6 +60,7 @@ __all__ = [
     "Pattern",
     "Step",
     "Where",
+    "all_parts",
     "anchors_of",
     "any_arguments",
     "any_of",

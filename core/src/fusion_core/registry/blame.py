@@ -6,7 +6,7 @@ import reprlib
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from fusion_core.errors import PluginError
+from fusion_core.errors import BackendUnavailableError, PluginError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -30,11 +30,27 @@ def plugin_error(origin: PluginOrigin, problem: str, *, hook: str | None = None)
             f"{DISABLED_BACKENDS}={origin.name} leaves it out"
         )
     return PluginError(
-        f"{problem}. {remedy}",
+        problem,
         backend=origin.name,
         distribution=origin.distribution,
         version=origin.version,
         hook=hook,
+        remedy=remedy,
+    )
+
+
+def unavailable_error(origin: PluginOrigin, missing: str, *, hook: str) -> BackendUnavailableError:
+    """The error for a plugin that is right and a machine that lacks ``missing``."""
+    remedy = "Choose another backend, or a machine that has it"
+    if origin.distribution != RUN_TIME:
+        remedy += f"; {DISABLED_BACKENDS}={origin.name} leaves it out"
+    return BackendUnavailableError(
+        f"it cannot run on this machine: {missing.rstrip('.')}",
+        backend=origin.name,
+        distribution=origin.distribution,
+        version=origin.version,
+        hook=hook,
+        remedy=remedy,
     )
 
 

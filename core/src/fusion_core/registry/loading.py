@@ -15,7 +15,7 @@ from packaging.version import Version
 
 from fusion_core.configs import API_VERSION
 from fusion_core.hookspecs import PROJECT
-from fusion_core.registry.blame import blaming, plugin_error, show
+from fusion_core.registry.blame import blaming, plugin_error, show, unavailable_error
 from fusion_core.registry.contribution import CALLABLES, Contribution
 from fusion_core.registry.hooks import hooks_of
 from fusion_core.registry.merging import merge
@@ -126,7 +126,7 @@ def _refuse_machine(info: BackendInfo, origin: PluginOrigin) -> None:
             f"field unavailable: it returned {show(missing)}, neither None nor what is missing"
         )
         raise plugin_error(origin, problem, hook=hook)
-    raise plugin_error(origin, f"it cannot run on this machine: {missing}", hook=hook)
+    raise unavailable_error(origin, missing, hook=hook)
 
 
 def _contains(allowed: SpecifierSet, version: str) -> bool:

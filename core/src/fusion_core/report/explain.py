@@ -5,15 +5,13 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
-from typing import Any
 
 from torch import nn
 from torch.fx import GraphModule, Node
 
-from fusion_core.configs import BackendPatternConfig, ObservationType, QConfig, QConfigMapping
+from fusion_core.configs import QConfig, QConfigMapping
 from fusion_core.errors import UnknownNodeError
 from fusion_core.ledger import LedgerEntry, Status
-from fusion_core.matcher import Match
 from fusion_core.passes import ExampleInputs, PassRecord, Stage, trace
 from fusion_core.passes.prepare import default_mapping
 from fusion_core.passes.record import RECORD, member_names
@@ -118,7 +116,7 @@ def _explain(entry: LedgerEntry, found: Swept) -> NodeExplanation:
         )
         rule = f"{rule}, which leaves it in float" if resolved is None else rule
     is_taken = entry.plugin is not None and entry.reason is None
-    is_observed = not any(map(_is_unobserved, found.matches(entry.node)))
+    is_observed = found.is_observed(entry.node)
     return NodeExplanation(
         *(entry.node, entry.operation, entry.path),
         outcome=_outcome(entry, stages, is_taken=is_taken, is_observed=is_observed),
@@ -128,13 +126,6 @@ def _explain(entry: LedgerEntry, found: Swept) -> NodeExplanation:
         rule=rule,
         stages=stages,
     )
-
-
-def _is_unobserved(match: Match[Any]) -> bool:
-    """Whether the pattern that took a node asks for nothing to be quantized."""
-    config: BackendPatternConfig = match.entry.config
-    unobserved = ObservationType.INPUT_OUTPUT_NOT_OBSERVED
-    return config.observation_type is unobserved and not config.num_tensor_args_to_observation_type
 
 
 def _stages(name: str, found: Swept) -> Iterator[StageExplanation]:

@@ -8,7 +8,7 @@ from typing import Any
 
 from torch.fx import GraphModule, Node
 
-from fusion_core.configs import QConfigMapping
+from fusion_core.configs import BackendPatternConfig, ObservationType, QConfigMapping
 from fusion_core.ledger import Ledger
 from fusion_core.matcher import CallGraph, Match, PatternIndex, Scan, scan
 from fusion_core.passes import Stage, fuse, lower, prepare, record_of
@@ -58,6 +58,10 @@ class Swept:
             if sweep.purpose == "quantizing" and nodes.get(name) in sweep.taken:
                 yield sweep.taken[nodes[name]]
 
+    def is_observed(self, name: str) -> bool:
+        """Whether an operation is quantized by what took it, rather than left as it is on request."""
+        return not any(map(_is_unobserved, self.matches(name)))
+
 
 def swept(model: GraphModule, backend: Backend, mapping: QConfigMapping) -> Swept:
     """Run the passes that are still to come.
@@ -89,6 +93,13 @@ def swept(model: GraphModule, backend: Backend, mapping: QConfigMapping) -> Swep
         )
     )
     return result
+
+
+def _is_unobserved(match: Match[Any]) -> bool:
+    """Whether the pattern that took a node asks for nothing to be quantized."""
+    config: BackendPatternConfig = match.entry.config
+    unobserved = ObservationType.INPUT_OUTPUT_NOT_OBSERVED
+    return config.observation_type is unobserved and not config.num_tensor_args_to_observation_type
 
 
 def _sweep(

@@ -21,7 +21,7 @@ _STYLES = {
     Status.NO_TENSOR: "dim",
 }
 _UNITS = ((10**9, "G"), (10**6, "M"), (10**3, "k"))
-_THE_MODEL = "(the model)"
+THE_MODEL = "(the model)"
 _PLACES = 3
 
 
@@ -31,8 +31,8 @@ def heading(ledger: Ledger, stage: str, versions: str) -> Iterator[RenderableTyp
     operations, macs = ledger.operations(), ledger.macs()
     yield Text(f"Model {stage}{backend}", style="bold")
     yield Text(
-        f"int8: {_percent(operations)} of {operations.total} operations, "
-        f"{_percent(macs)} of {amount(macs.total) or 0} multiply-accumulates"
+        f"int8: {percent(operations)} of {operations.total} operations, "
+        f"{percent(macs)} of {amount(macs.total) or 0} multiply-accumulates"
     )
     yield Text(versions)
     for note in ledger.notes:
@@ -43,39 +43,39 @@ def other_table(rows: Sequence[OtherRow]) -> Iterator[RenderableType]:
     """What is not int8, and why."""
     if not rows:
         return
-    table = _table("Not int8", ("", "#", "operation", "in", "MACs", "why"))
+    drawn = table("Not int8", ("", "#", "operation", "in", "MACs", "why"))
     for row in rows:
-        places = first_few((place or _THE_MODEL for place in row.places), _PLACES)
-        table.add_row(
+        places = first_few((place or THE_MODEL for place in row.places), _PLACES)
+        drawn.add_row(
             *(_status(row.status), str(row.count), Text(row.operation), Text(places)),
             *(amount(row.macs), Text(row.why)),
         )
-    yield table
+    yield drawn
 
 
 def int8_table(rows: Sequence[Int8Group]) -> Iterator[RenderableType]:
     """What is int8, and through whom."""
     if not rows:
         return
-    table = _table("int8", ("#", "MACs", "plugin", "kernel", "pattern"))
+    drawn = table("int8", ("#", "MACs", "plugin", "kernel", "pattern"))
     for row in rows:
-        table.add_row(
+        drawn.add_row(
             *(str(row.count), amount(row.macs)),
             *(Text(each) for each in (row.plugin, row.kernel, row.pattern)),
         )
-    yield table
+    yield drawn
 
 
 def entry_table(rows: Sequence[EntryRow]) -> Iterator[RenderableType]:
     """One row for each operation."""
-    table = _table("", ("", "operation", "in", "MACs", "pattern and plugin, or why not"))
+    drawn = table("", ("", "operation", "in", "MACs", "pattern and plugin, or why not"))
     for row in rows:
         entry = row.entry
-        table.add_row(
-            *(_status(entry.status), Text(entry.operation), Text(entry.path or _THE_MODEL)),
+        drawn.add_row(
+            *(_status(entry.status), Text(entry.operation), Text(entry.path or THE_MODEL)),
             *(amount(entry.macs), Text(row.outcome)),
         )
-    yield table
+    yield drawn
 
 
 def amount(macs: int) -> str:
@@ -86,7 +86,7 @@ def amount(macs: int) -> str:
     return str(macs or "")
 
 
-def _percent(share: Share) -> str:
+def percent(share: Share) -> str:
     """Rounded down, so that only all is 100 %."""
     return f"{int(share.fraction * 1000) / 10:g} %"
 
@@ -95,15 +95,16 @@ def _status(status: Status) -> Text:
     return Text(status.value, style=_STYLES[status])
 
 
-def _table(title: str, columns: Sequence[str]) -> Table:
-    table = Table(title_justify="left", title_style="bold", box=box.SIMPLE_HEAD, pad_edge=False)
-    table.title = f"\n{title}" if title else None
+def table(title: str, columns: Sequence[str]) -> Table:
+    """An empty table; numbers and what has no heading are not wrapped, and nothing is cut off."""
+    drawn = Table(title_justify="left", title_style="bold", box=box.SIMPLE_HEAD, pad_edge=False)
+    drawn.title = f"\n{title}" if title else None
     for column in columns:
         is_number = column in {"#", "MACs"}
-        table.add_column(
+        drawn.add_column(
             column,
             justify="right" if is_number else "left",
             no_wrap=is_number or not column,
             overflow="fold",
         )
-    return table
+    return drawn
