@@ -70,8 +70,54 @@ def test_a_pattern_beaten_on_some_of_its_models_is_shadowed(linted):
 
 def test_a_winner_that_may_refuse_kills_nothing(linted):
     found = linted(chip=[config(nn.ReLU), config(nn.ReLU, priority=1, constraint=never)])
+    assert not found.findings
+
+
+def test_a_winner_with_a_condition_shadows_where_it_holds(linted):
+    sometimes = config(nn.ReLU, priority=1, constraint=lambda _node_pattern: None)
+    found = linted(chip=[config(nn.ReLU), sometimes])
     assert not found.errors
     assert "wherever the conditions there hold" in found.warnings[0].message
+
+
+def test_a_winner_whose_fuser_skips_kills_nothing(linted):
+    def skips(_is_qat, _linear, _activation):
+        return Skip("not this one")
+
+    either = BackendPatternConfig(
+        (nn.Linear, core.any_of(nn.ReLU, nn.ReLU6)), fuser_method=skips, priority=1
+    )
+    pair = BackendPatternConfig((nn.Linear, nn.ReLU), fuser_method=Pair)
+    found = linted(chip=[pair, either, config(Pair)])
+    assert not [each for each in found.findings if "never used" in each.message]
+
+
+def test_a_condition_or_a_fuser_that_raises_is_an_error_with_its_name(linted):
+    def broken(*_):
+        raise KeyError("scale")
+
+    found = linted(chip=[config(nn.ReLU, constraint=broken)])
+    assert "its constraint raised KeyError: 'scale'" in found.errors[0].message
+    fuse = BackendPatternConfig((nn.Linear, nn.ReLU), fuser_method=broken)
+    found = linted(other=[fuse])
+    assert "its fuser method raised KeyError: 'scale'" in found.errors[0].message
+    found = linted(third=[config(core.where(nn.ReLU, broken, "is right"))])
+    assert "KeyError: 'scale'" in found.findings[0].message
+
+
+def test_limits_of_weights_count_without_a_root_module_too(linted):
+    short = DTypeWithConstraints(
+        dtype=torch.qint8, quant_min_lower_bound=-8, quant_max_upper_bound=7
+    )
+    narrow = INT8.model_copy(update={"weight_dtype": short})
+    found = linted(chip=[BackendPatternConfig(nn.Linear, dtype_configs=[narrow])])
+    assert "its weight must have codes in [-8, 7]" in found.warnings[0].message
+
+
+def test_a_config_of_a_fused_module_without_dtypes_quantizes_nothing(linted):
+    fuse = BackendPatternConfig((nn.Linear, nn.ReLU), fuser_method=Pair)
+    found = linted(chip=[fuse, BackendPatternConfig(Pair)])
+    assert "fused into Pair, which no config quantizes" in found.warnings[0].message
 
 
 def test_patterns_of_two_plugins_that_only_the_order_sets_apart_are_named(linted):
@@ -121,7 +167,7 @@ def test_a_function_that_nothing_can_be_called_with_is_a_note(linted):
 
     found = linted(chip=[config(unknown)])
     assert [each.severity for each in found.findings] == ["note"]
-    assert "no model could be made" in found.findings[0].message
+    assert "no model was made" in found.findings[0].message
 
 
 def test_fbgemm_has_no_errors_and_no_warnings():

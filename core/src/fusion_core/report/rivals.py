@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
-from torch.fx import Node
+from torch.fx import GraphModule, Node
 
-from fusion_core.errors import first_few
-from fusion_core.examples import NoExampleError, PatternExample, examples_of
-from fusion_core.matcher import CallGraph, Match, PatternIndex, match_at, scan
+from fusion_core.configs import Skip
+from fusion_core.errors import FuseError, NoExampleError, PredicateError, first_few
+from fusion_core.examples import PatternExample, examples_of
+from fusion_core.matcher import CallGraph, Match, NoMatch, PatternIndex, match_at, scan
+from fusion_core.passes.fuse import find_fusions
 from fusion_core.passes.indices import fusion_index, quantization_index
+from fusion_core.passes.roots import call_plugin
 from fusion_core.patterns import Where, all_parts
 from fusion_core.registry import Backend, PatternEntry, PluginOrigin
 from fusion_core.report.findings import Finding
@@ -23,23 +26,67 @@ def rival_findings(backend: Backend) -> Iterator[Finding]:
 
     Patterns that fuse are rivals of each other, and so are patterns that quantize.
     """
-    for index in (fusion_index(backend), quantization_index(backend)):
+    for stage in (
+        _Stage(backend, fusion_index, _fused),
+        _Stage(backend, quantization_index, _observed),
+    ):
         unsettled: set[frozenset[_Key]] = set()
-        for _, entry in index.entries:
-            try:
-                examples = examples_of(entry.pattern)
-            except NoExampleError as error:
-                problem, remedy = (
-                    f"no model could be made to try it on: {error}",
-                    "test it yourself",
-                )
-                yield finding(entry, "note", problem, remedy)
-                continue
+        for _, entry in stage.index.entries:
             tried = _Tried(entry)
-            for example in examples:
-                tried.on(example, index)
+            try:
+                for example in examples_of(entry.pattern):
+                    tried.on(example, stage)
+            except NoExampleError as error:
+                remedy = "test it on a model of your own"
+                yield finding(entry, "note", f"no model was made to try it on: {error}", remedy)
+                continue
+            except (FuseError, PredicateError) as error:
+                yield finding(entry, "error", f"on a model made from it, {error}", "correct that")
+                continue
             yield from tried.unsettled(unsettled)
             yield from tried.beaten()
+
+
+@dataclass(frozen=True)
+class _Stage:
+    """Patterns that are rivals of each other.
+
+    Attributes:
+        backend: Whose they are.
+        index_of: Gives those of a backend.
+        matches: Which patterns of a backend are chosen in a model, conditions and all.
+    """
+
+    backend: Backend
+    index_of: Callable[[Backend], PatternIndex[PatternEntry]]
+    matches: Callable[[GraphModule, Backend], list[Match[PatternEntry]]]
+
+    @property
+    def index(self) -> PatternIndex[PatternEntry]:
+        """The patterns."""
+        return self.index_of(self.backend)
+
+    def alone(self, entry: PatternEntry) -> Backend:
+        """The backend without the rivals of ``entry``."""
+        return replace(self.backend, entries=(entry,))
+
+
+def _fused(model: GraphModule, backend: Backend) -> list[Match[PatternEntry]]:
+    """What is fused in a model."""
+    return find_fusions(model, backend)[0].matches
+
+
+def _observed(model: GraphModule, backend: Backend) -> list[Match[PatternEntry]]:
+    """What is quantized as it stands in a model."""
+    return scan(CallGraph.of(model), quantization_index(backend), _refusal).matches
+
+
+def _refusal(match: Match[PatternEntry]) -> NoMatch | None:
+    constraint = match.entry.config.constraint
+    if constraint is None:
+        return None
+    verdict = call_plugin(match, "constraint", constraint, match.node_pattern)
+    return NoMatch("{}", (verdict.reason,)) if isinstance(verdict, Skip) else None
 
 
 _Key: TypeAlias = tuple[PluginOrigin, int]
@@ -66,20 +113,18 @@ class _Tried:
     lost: list[tuple[str, PatternEntry]] = field(default_factory=list)
     even: dict[_Key, tuple[str, PatternEntry]] = field(default_factory=dict)
 
-    def on(self, example: PatternExample, index: PatternIndex[PatternEntry]) -> None:
-        """Match the whole index on ``example``, and see who gets the nodes of the pattern."""
-        calls = CallGraph.of(example.model)
-        alone = PatternIndex([(self.entry.pattern, self.entry)])
-        mine = next(iter(scan(calls, alone).matches), None)
-        if mine is None:
+    def on(self, example: PatternExample, stage: _Stage) -> None:
+        """Match the whole stage on ``example``, and see who gets the end of the pattern."""
+        mine = next(iter(stage.matches(example.model, stage.alone(self.entry))), None)
+        if mine is None:  # its own condition or fuser method refuses the example
             return
-        nodes = set(mine.nodes)
-        winners = [each.entry for each in scan(calls, index).matches if nodes & set(each.nodes)]
+        chosen = stage.matches(example.model, stage.backend)
+        winners = [each.entry for each in chosen if mine.anchor in each.nodes]
         if any(each is self.entry for each in winners):
             self.won += 1
         elif winners:
             self.lost.append((example.text, winners[0]))
-        for rival in _even(mine, calls, index):
+        for rival in _even(mine, CallGraph.of(example.model), stage.index):
             self.even.setdefault(_key(rival), (example.text, rival))
 
     def unsettled(self, known: set[frozenset[_Key]]) -> Iterator[Finding]:
@@ -103,7 +148,7 @@ class _Tried:
             return
         rivals = first_few(dict.fromkeys(str(rival) for _, rival in lost))
         if not self.won and not any(_may_refuse(rival) for _, rival in lost):
-            message = f"it is never used: {rivals} takes all that it matches"
+            message = f"it is never used: {rivals} takes all of the {len(lost)} models made from it"
             remedy = "remove it, or give it a higher priority"
             yield finding(self.entry, "error", message, remedy)
             return

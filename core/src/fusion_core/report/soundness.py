@@ -38,12 +38,16 @@ def finding(entry: PatternEntry, severity: Severity, message: str, remedy: str) 
 def _quantized_types(backend: Backend) -> Iterator[type[nn.Module]]:
     """Module types that some config quantizes as they stand."""
     for entry in backend.entries:
-        if entry.config.fuser_method is not None:
-            continue
-        for anchor in anchors_of(entry.pattern):
-            target = getattr(getattr(anchor, "operator", None), "target", None)
-            if inspect.isclass(target) and issubclass(target, nn.Module):
-                yield target
+        if entry.config.fuser_method is None and entry.config.dtype_configs:
+            yield from _anchored_types(entry)
+
+
+def _anchored_types(entry: PatternEntry) -> Iterator[type[nn.Module]]:
+    """Module types that the pattern of ``entry`` may end in."""
+    for anchor in anchors_of(entry.pattern):
+        target = getattr(getattr(anchor, "operator", None), "target", None)
+        if inspect.isclass(target) and issubclass(target, nn.Module):
+            yield target
 
 
 def _unquantized(entry: PatternEntry, quantized: tuple[type[nn.Module], ...]) -> Iterator[Finding]:
@@ -71,7 +75,7 @@ def _without_dtypes(entry: PatternEntry) -> Iterator[Finding]:
 
 
 def _unsatisfied(entry: PatternEntry, qconfigs: tuple[QConfig, ...]) -> Iterator[Finding]:
-    configs, weighted = entry.config.dtype_configs, entry.config.root_module is not None
+    configs, weighted = entry.config.dtype_configs, _is_weighted(entry)
     choices = [choose_dtype_config(configs, each, weighted=weighted) for each in qconfigs]
     if not choices or any(chosen is not None for chosen, _ in choices):
         return
@@ -80,6 +84,17 @@ def _unsatisfied(entry: PatternEntry, qconfigs: tuple[QConfig, ...]) -> Iterator
         "warning",
         f"no qconfig of the default mapping fits its dtypes: {choices[0][1]}",
         "correct the dtype configs or the hook fusion_default_qconfig_mapping",
+    )
+
+
+def _is_weighted(entry: PatternEntry) -> bool:
+    """Whether what the pattern stands for has a weight, as far as its config and types tell."""
+    config = entry.config
+    types = _anchored_types(entry)
+    return (
+        config.root_module is not None
+        or "weight" in config.input_type_to_index
+        or any(each in REFERENCE_OF for each in types)
     )
 
 
