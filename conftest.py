@@ -14,6 +14,8 @@ import pytest
 import torch
 from hypothesis import settings
 
+from fusion_core import registry
+
 # The first example that builds a torch module can take seconds, so no example has a deadline.
 settings.register_profile("ci", derandomize=True, deadline=None, max_examples=100)
 settings.register_profile("dev", deadline=None, max_examples=400, print_blob=True)
@@ -24,6 +26,12 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))
 def _fixed_threads() -> None:
     """Float sums depend on how many threads share them: two, on any machine."""
     torch.set_num_threads(2)
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _installed_plugins() -> None:
+    """The process's registry looks once; it must not look while a test has metadata of its own on the path."""
+    registry.backends()
 
 
 @pytest.fixture(autouse=True)

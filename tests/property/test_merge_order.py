@@ -12,7 +12,7 @@ from torch import nn
 from fusion_core.configs import BackendPatternConfig, DTypeConfig, LoweringRule, QConfigMapping
 from fusion_core.errors import PatternConflictError
 from fusion_core.patterns import MatchAllNode
-from fusion_core.registry.backend import PluginOrigin
+from fusion_core.registry import PluginOrigin
 from fusion_core.registry.contribution import Contribution
 from fusion_core.registry.merging import merge
 

@@ -275,6 +275,10 @@ class ScaffoldError(FusionError, ValueError):
         super().__init__(f"no backend {name!r} was written: {problem}")
 
 
+class OtherVersionWarning(UserWarning):
+    """A model is loaded with other versions than it was quantized with."""
+
+
 class NoExampleError(FusionError, ValueError):
     """No small model can be made that a pattern would match.
 

@@ -20,6 +20,8 @@ INT8 = core.DTypeConfig(
     input_dtype=torch.quint8, output_dtype=torch.quint8, weight_dtype=torch.qint8
 )
 NATIVE = catalog.native([INT8], [INT8], embedding=[INT8], recurrent=[INT8])
+FBGEMM = [entry.config for entry in core.get_backend("fbgemm").entries]
+CONFIGS = {each.normal_pattern: each for each in NATIVE + FBGEMM}.values()
 RESIDUAL = normalize_nested((nn.ReLU, (operator.add, MatchAllNode, (nn.BatchNorm2d, nn.Conv2d))))
 
 
@@ -27,8 +29,8 @@ def texts(found):
     return [each.text for each in found]
 
 
-@pytest.mark.parametrize("config", NATIVE, ids=str)
-def test_every_pattern_of_the_catalog_has_examples_that_run_and_match_once(config):
+@pytest.mark.parametrize("config", CONFIGS, ids=str)
+def test_every_pattern_of_the_catalog_and_of_fbgemm_has_examples_that_run_and_match_once(config):
     for example in examples_of(config.normal_pattern, limit=4):
         assert not example.model.training
         example.model(*example.inputs)
@@ -52,6 +54,16 @@ def test_each_alternative_and_each_optional_step_has_its_example():
         "Linear",
         "Linear -> ReLU",
     ]
+
+
+def test_alternatives_and_optional_steps_with_names_are_shown():
+    either = core.any_of(core.capture("last", nn.ReLU), nn.ReLU6)
+    assert sorted(texts(examples_of(normalize_sequential((nn.Conv2d, either))))) == [
+        "Conv2d -> $last:ReLU",
+        "Conv2d -> ReLU6",
+    ]
+    norm = core.optional(core.capture("norm", nn.BatchNorm2d))
+    assert len(examples_of(normalize_sequential((nn.Conv2d, norm, nn.ReLU)))) == 2
 
 
 def test_an_operation_is_shown_as_module_function_and_method():
@@ -133,8 +145,6 @@ def test_what_a_pattern_leaves_open_is_no_near_miss():
 
 
 @pytest.mark.parametrize("name", sorted(core.patterns.SPELLINGS))
-def test_nearly_every_operation_of_the_alias_table_has_an_example(name):
+def test_every_operation_of_the_alias_table_has_an_example(name):
     pattern = normalize_sequential(core.Operation(name))
-    if name in {"where", "floor_divide"}:
-        pytest.skip("its first operand is a condition, or a number")
     assert examples_of(pattern, limit=1), render(pattern)

@@ -9,7 +9,7 @@ import typer
 
 from fusion_core.cli import authors, backends, models
 from fusion_core.cli.output import FusionGroup
-from fusion_core.registry.loading import core_version
+from fusion_core.registry import core_version
 
 app = typer.Typer(
     name="fusion",

@@ -12,8 +12,15 @@ from torch import Tensor, nn
 from torch.fx import Graph, GraphModule, Node
 from torch.fx.node import map_arg
 
-from fusion_core.examples.functions import BINARY, further_arguments, name_of, takes_a_list
-from fusion_core.examples.modules import LOOK_UPS, ROWS, module_of
+from fusion_core.examples.functions import (
+    BINARY,
+    PARAMETERS,
+    first_input,
+    further_arguments,
+    name_of,
+    takes_a_list,
+)
+from fusion_core.examples.modules import LOOK_UPS, ROWS, input_count, module_of
 from fusion_core.examples.readings import is_module
 from fusion_core.patterns import Capture, ListOf, LiteralValue, MatchAllNode, Op, Operator, Pattern
 
@@ -32,7 +39,8 @@ class Builder:
 
     Attributes:
         rank: How many dimensions an input has.
-        fills: Whether calls get arguments behind those that the pattern names.
+        fills: Which arguments calls get behind those that the pattern names, the usual ones being
+            1; with 0 they get none.
         settings: Keyword arguments for the constructors that take them.
         inputs: What the model is called with.
         modules: Modules and parameters of the model, by name.
@@ -40,7 +48,7 @@ class Builder:
     """
 
     rank: int
-    fills: bool
+    fills: int
     settings: Mapping[str, Any]
     inputs: list[Tensor] = field(default_factory=list)
     modules: nn.Module = field(default_factory=nn.Module)
@@ -104,7 +112,7 @@ class Builder:
         first = self._value(arguments[0])
         first = first[0] if isinstance(first, list) else first
         if pattern.open or self.fills or (pattern.inputs is None and not options):
-            further, defaults = further_arguments(operation, first)
+            further, defaults = further_arguments(operation, first, max(self.fills - 1, 0))
             arguments += [self._further(operation, each) for each in further[len(arguments) - 1 :]]
             options = {**defaults, **options}
         return self._run(operation, tuple(arguments), options)
@@ -112,7 +120,7 @@ class Builder:
     def _operands(self, pattern: Op) -> list[Any]:
         """What the pattern says of the arguments; wildcards are made to fit what is computed beside them."""
         if pattern.inputs is None:
-            first = self._input(None)
+            first = self._input(self._first_like(pattern.operator))
             return [[first, self._input(None)] if takes_a_list(pattern.operator) else first]
         built: dict[int, Any] = {
             index: self._built(each, None)
@@ -140,12 +148,17 @@ class Builder:
     def _further(self, operation: Operator, value: Any) -> Any:
         if not isinstance(value, Tensor):
             return value
-        return self._input(value) if name_of(operation) in BINARY else self._parameter(value)
+        is_parameter = name_of(operation) in PARAMETERS or not value.is_floating_point()
+        return self._parameter(value) if is_parameter else self._input(value)
+
+    def _first_like(self, operation: Operator) -> Tensor:
+        return first_input(operation, torch.randn(SHAPES[self.rank]))
 
     def _module(self, pattern: Op) -> Node:
         kind: type[nn.Module] = pattern.operator.target
         if pattern.inputs is None:
-            arguments = [self._ids() if issubclass(kind, LOOK_UPS) else self._input(None)]
+            new = self._ids if issubclass(kind, LOOK_UPS) else lambda: self._input(None)
+            arguments = [new() for _ in range(input_count(kind))]
         else:
             arguments = self._operands(pattern)
         wanted = {

@@ -40,6 +40,8 @@ RANKS: Mapping[type[nn.Module], int] = {
     nn.ConstantPad1d: 3,
     nn.ConstantPad2d: 4,
     nn.ConstantPad3d: 5,
+    nn.MultiheadAttention: 3,
+    nn.TransformerEncoderLayer: 3,
     nn.LSTM: 3,
     nn.GRU: 3,
     nn.RNN: 3,
@@ -83,6 +85,9 @@ _ARGUMENTS: dict[Any, Callable[[Tensor], tuple[Any, ...]]] = {
     ),
     **dict.fromkeys((nn.LayerNorm, nn.RMSNorm), lambda x: (x.shape[-1],)),
     **dict.fromkeys(LOOK_UPS, lambda _: (ROWS, 8)),
+    **dict.fromkeys(
+        (nn.MultiheadAttention, nn.TransformerEncoderLayer), lambda x: (x.shape[-1], 2)
+    ),
     nn.Bilinear: lambda x: (x.shape[-1],) * 3,
     nn.GroupNorm: lambda x: (2, x.shape[1]),
     nn.Softmax: lambda _: (-1,),
@@ -90,12 +95,14 @@ _ARGUMENTS: dict[Any, Callable[[Tensor], tuple[Any, ...]]] = {
     nn.ConstantPad1d: lambda _: (1, 0.0),
     nn.ConstantPad2d: lambda _: (1, 0.0),
     nn.ConstantPad3d: lambda _: (1, 0.0),
-    nn.ZeroPad2d: lambda _: (1,),
+    **dict.fromkeys((nn.ZeroPad1d, nn.ZeroPad2d, nn.ZeroPad3d), lambda _: (1,)),
     nn.PixelShuffle: lambda _: (2,),
     nn.PixelUnshuffle: lambda _: (2,),
     nn.ChannelShuffle: lambda _: (2,),
     nn.Unflatten: lambda _: (1, (2, 2)),
-    nn.Upsample: lambda _: (None, 2),
+    **dict.fromkeys(
+        (nn.Upsample, nn.UpsamplingNearest2d, nn.UpsamplingBilinear2d), lambda _: (None, 2)
+    ),
 }
 
 
@@ -104,6 +111,14 @@ def rank_of(kind: type[nn.Module]) -> int | None:
     if issubclass(kind, fused.Activated):
         kind = kind.weighted_type
     return RANKS.get(kind)
+
+
+def input_count(kind: type[nn.Module]) -> int:
+    """How many values the forward of a type must be given."""
+    parameters = tuple(inspect.signature(kind.forward).parameters.values())[1:]
+    required = (each for each in parameters if each.default is each.empty)
+    named = (each for each in required if each.kind is each.POSITIONAL_OR_KEYWORD)
+    return max(1, len(tuple(named)))
 
 
 def module_of(kind: type[nn.Module], value: Tensor, settings: Settings) -> nn.Module:
@@ -120,6 +135,8 @@ def module_of(kind: type[nn.Module], value: Tensor, settings: Settings) -> nn.Mo
     if issubclass(kind, fused.Activated):
         return kind(module_of(kind.weighted_type, value, settings), kind.activation_types[0]())
     arguments = _ARGUMENTS[kind](value) if kind in _ARGUMENTS else ()
-    names = list(inspect.signature(kind).parameters)
-    given = {**dict(zip(names, arguments, strict=False)), **settings}
-    return kind(**given) if given else kind()
+    # The constructors of recurrent layers hand on whatever they are given.
+    is_recurrent = issubclass(kind, nn.RNNBase)
+    names = list(inspect.signature(nn.RNNBase if is_recurrent else kind).parameters)[is_recurrent:]
+    asked = {name: value for name, value in settings.items() if name in names}
+    return kind(**{**dict(zip(names, arguments, strict=False)), **asked})

@@ -12,7 +12,14 @@ import torch
 from torch import Tensor
 from torch.fx import GraphModule, Node
 
-from fusion_core.examples.of_patterns import PatternExample, count_matches, examples_of
+from fusion_core.errors import ModelStateError, PredicateError
+from fusion_core.examples.of_patterns import (
+    PatternExample,
+    count_matches,
+    examples_of,
+    with_other_settings,
+)
+from fusion_core.passes.shapes import propagate
 from fusion_core.patterns import Pattern
 
 _READ_BY_ALL = 3
@@ -40,8 +47,9 @@ def near_misses_of(pattern: Pattern) -> tuple[NearMiss, ...]:
     """Models that differ in one thing from an example of ``pattern`` and are not matched.
 
     An inner value that is read twice, operands in another order, an argument that the pattern does not
-    name, another operation in the place of one. What the pattern leaves open is no
-    near miss, so there are none for a pattern that takes all of these.
+    name or a number that it does not mean, another value in one of the places of a capture, another
+    operation in the place of one, a module with a hook, settings that a condition refuses. What the
+    pattern leaves open is no near miss.
 
     Args:
         pattern: The canonical pattern.
@@ -54,16 +62,18 @@ def near_misses_of(pattern: Pattern) -> tuple[NearMiss, ...]:
         for text, model in _changed(example):
             if text not in found and _is_missed(pattern, model, example.inputs):
                 found[text] = NearMiss(model, example.inputs, text, pattern)
+    for text, model, inputs in with_other_settings(pattern):
+        if text not in found and _is_missed(pattern, model, inputs):
+            found[text] = NearMiss(model, inputs, text, pattern)
     return tuple(found.values())
 
 
 def _is_missed(pattern: Pattern, model: GraphModule, inputs: tuple[Tensor, ...]) -> bool:
     try:
-        with torch.no_grad():
-            model(*(each.clone() for each in inputs))
-    except Exception:  # noqa: BLE001  a change that does not even run is no model
+        propagate(model, tuple(each.clone() for each in inputs))
+        return count_matches(pattern, model) == 0
+    except (ModelStateError, PredicateError):  # a change that does not even run is no model
         return False
-    return count_matches(pattern, model) == 0
 
 
 def _changed(example: PatternExample) -> Iterator[tuple[str, GraphModule]]:
@@ -119,6 +129,42 @@ def _scaled(model: GraphModule, node: Node) -> str | None:
     return f"{_called(model, node)} has alpha=2"
 
 
+def _other_number(model: GraphModule, node: Node) -> str | None:
+    """The first number among the arguments is another."""
+    for index, value in enumerate(node.args):
+        if type(value) in {int, float}:
+            node.update_arg(index, value + 1)  # type: ignore[operator]  # it is a number
+            return f"{_called(model, node)} has {node.args[index]} for {value}"
+    for name, value in node.kwargs.items():
+        if type(value) in {int, float}:
+            node.update_kwarg(name, value + 1)  # type: ignore[operator]  # it is a number
+            return f"{_called(model, node)} has {name}={node.kwargs[name]}"
+    return None
+
+
+def _other_value(model: GraphModule, node: Node) -> str | None:
+    """Of a value that stands in several places, one is another value."""
+    for index, value in enumerate(node.args):
+        if isinstance(value, Node) and len(value.users) > 1:
+            with model.graph.inserting_before(node):
+                other = model.graph.call_function(torch.neg, (value,))
+            node.update_arg(index, other)
+            return f"{_called(model, node)} reads another value than the others"
+    return None
+
+
+def _hooked(model: GraphModule, node: Node) -> str | None:
+    """A module has a hook, which nothing that replaces it would run."""
+    if node.op != "call_module":
+        return None
+    model.get_submodule(str(node.target)).register_forward_hook(_unchanged)
+    return f"{_called(model, node)} has a forward hook"
+
+
+def _unchanged(_module: object, _inputs: object, _output: object) -> None:
+    """A hook that leaves everything as it is."""
+
+
 _OTHERS: Mapping[Callable[..., Any] | str, Callable[..., Any] | str] = {
     operator.add: operator.sub,
     torch.add: torch.sub,
@@ -152,5 +198,8 @@ _CHANGES: tuple[Callable[[GraphModule, Node], str | None], ...] = (
     _read_twice,
     _swapped,
     _scaled,
+    _other_number,
+    _other_value,
+    _hooked,
     _other_operation,
 )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import itertools
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
 
@@ -13,12 +13,13 @@ import torch
 from torch import Tensor, nn
 from torch.fx import GraphModule
 
-from fusion_core.errors import NoExampleError
+from fusion_core.errors import NoExampleError, PredicateError
 from fusion_core.examples import functions, modules
 from fusion_core.examples.build import SHAPES, Builder
 from fusion_core.examples.readings import is_module, operators_of, readings_of
 from fusion_core.matcher import CallGraph, PatternIndex, scan
-from fusion_core.patterns import Operator, Pattern, Where, all_parts, render
+from fusion_core.passes.shapes import propagate
+from fusion_core.patterns import Op, Operator, Pattern, Where, all_parts, render, with_parts
 
 SETTINGS: tuple[dict[str, Any], ...] = (
     {"kernel_size": 1, "padding": 0},
@@ -28,6 +29,13 @@ SETTINGS: tuple[dict[str, Any], ...] = (
     {"groups": 2},
     {"groups": 4},
     {"bias": False},
+    {"dilation": 2, "padding": 2},
+    {"padding_mode": "reflect"},
+    {"out_channels": 16},
+    {"out_features": 16},
+    {"inplace": True},
+    {"batch_first": True},
+    {"bidirectional": True},
 )
 """What is tried, besides the usual, for patterns with conditions of their own."""
 
@@ -39,7 +47,8 @@ class PatternExample:
     """A model in which a pattern is found once.
 
     Attributes:
-        model: The model, in eval mode, float32; an FX graph module.
+        model: The model, in eval mode, float32; an FX graph module whose nodes know their shapes.
+            Whoever asks for the example again gets the same one, so copy it before you change it.
         inputs: What it is called with.
         text: Which way of reading the pattern it shows.
         pattern: The pattern.
@@ -87,9 +96,12 @@ def examples_of(pattern: Pattern, *, limit: int = 64) -> tuple[PatternExample, .
 @lru_cache(maxsize=4096)
 def _example(pattern: Pattern, reading: Pattern, *, conditional: bool) -> PatternExample | str:
     """The example of one reading, or why there is none."""
-    for tried in _tries(reading, conditional=conditional):
-        if tried.model is not None and count_matches(pattern, tried.model) == 1:
-            return PatternExample(tried.model, tried.inputs, render(reading), pattern)
+    try:
+        for tried in _tries(reading, conditional=conditional):
+            if tried.model is not None and count_matches(pattern, tried.model) == 1:
+                return PatternExample(tried.model, tried.inputs, render(reading), pattern)
+    except PredicateError as error:
+        return str(error)
     return _problem(reading, conditional=conditional)
 
 
@@ -108,10 +120,45 @@ class _Try:
 
 def _tries(reading: Pattern, *, conditional: bool) -> Iterator[_Try]:
     """Models of a reading, the usual ones first."""
-    for settings in ({}, *(SETTINGS if conditional else ())):
-        for rank in _ranks(reading):
-            for fills in (False, True):
-                yield _built(reading, Builder(rank, fills, settings))
+    calls_only_modules = all(map(is_module, operators_of(reading)))
+    choices = range(1 if calls_only_modules else functions.MOST_CHOICES + 1)
+    runs: list[tuple[int, int]] = []
+    for rank, fills in itertools.product(_ranks(reading), choices):
+        tried = _built(reading, Builder(rank, fills, {}))
+        yield tried
+        if tried.model is not None:
+            runs.append((rank, fills))
+    # What ran only with other settings would be another way to call it; one that runs is enough.
+    for settings in SETTINGS if conditional else ():
+        for rank, fills in runs[:1]:
+            yield _built(reading, Builder(rank, fills, settings))
+
+
+def with_other_settings(pattern: Pattern) -> Iterator[tuple[str, GraphModule, tuple[Tensor, ...]]]:
+    """Models of a pattern's operators with settings that its conditions may not hold for.
+
+    Yields:
+        The settings in words, the model and its inputs; nothing for a pattern without conditions.
+    """
+    if not any(
+        isinstance(each, Where) or (isinstance(each, Op) and each.keywords)
+        for each in all_parts(pattern)
+    ):
+        return
+    reading = _without_constraints(next(readings_of(pattern)))
+    for settings in SETTINGS:
+        tries = (_built(reading, Builder(rank, 1, settings)) for rank in _ranks(reading))
+        for tried in tries:
+            if tried.model is not None:
+                text = " and ".join(f"{name}={value!r}" for name, value in settings.items())
+                yield f"it has {text}", tried.model, tried.inputs
+                break
+
+
+def _without_constraints(reading: Pattern) -> Pattern:
+    if isinstance(reading, Op):
+        reading = replace(reading, keywords=())
+    return with_parts(reading, _without_constraints)
 
 
 def _built(reading: Pattern, builder: Builder) -> _Try:
@@ -119,8 +166,7 @@ def _built(reading: Pattern, builder: Builder) -> _Try:
         torch.manual_seed(_SEED)
         try:
             model = builder.model(reading)
-            with torch.no_grad():
-                model(*(each.clone() for each in builder.inputs))
+            propagate(model, tuple(each.clone() for each in builder.inputs))
         except Exception as error:  # noqa: BLE001  whatever a call does not like about its arguments
             return _Try(None, (), f"{type(error).__name__}: {error}".splitlines()[0])
     return _Try(model, tuple(builder.inputs))

@@ -50,10 +50,16 @@ def readings_of(pattern: Pattern) -> Iterator[Pattern]:
 def _step(pattern: Step) -> Iterator[Pattern]:
     heads = [each for head in pattern.heads for each in readings_of(head)]
     for head, inputs in _pairs(heads, tuple(_together(pattern.inputs))):
-        if isinstance(head, Op):
-            yield replace(head, inputs=inputs)
+        yield _applied(head, inputs)
     if pattern.optional:
         yield from readings_of(pattern.inputs[0])
+
+
+def _applied(head: Pattern, inputs: tuple[Pattern, ...]) -> Pattern:
+    """A head, which may have a name, with what it is applied to."""
+    if isinstance(head, Capture):
+        return replace(head, pattern=_applied(head.pattern, inputs))
+    return replace(head, inputs=inputs) if isinstance(head, Op) else head
 
 
 def _operation(pattern: Op) -> Iterator[Pattern]:

@@ -19,8 +19,14 @@ from fusion_core.errors import NonFiniteActivationError
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
 
-PER_TENSOR_SCHEMES: Final = (torch.per_tensor_affine, torch.per_tensor_symmetric)
-PER_CHANNEL_SCHEMES: Final = (torch.per_channel_affine, torch.per_channel_symmetric)
+PER_TENSOR_SCHEMES: Final[tuple[torch.qscheme, ...]] = (
+    torch.per_tensor_affine,
+    torch.per_tensor_symmetric,
+)
+PER_CHANNEL_SCHEMES: Final[tuple[torch.qscheme, ...]] = (
+    torch.per_channel_affine,
+    torch.per_channel_symmetric,
+)
 SYMMETRIC_SCHEMES: Final = (torch.per_tensor_symmetric, torch.per_channel_symmetric)
 FLOAT_DTYPES: Final = (torch.float16, torch.float32)
 INTEGER_RANGES: Final[Mapping[torch.dtype, tuple[int, int]]] = {

@@ -6,14 +6,14 @@ per process. Listing imports none of them; choosing a backend imports it and its
 
 from fusion_core.registry.backend import (
     Backend,
-    BackendIdentity,
     LoweringEntry,
     PatternEntry,
-    PluginOrigin,
 )
 from fusion_core.registry.data_file import DataBackend, read_backend
 from fusion_core.registry.listing import BackendRecord
+from fusion_core.registry.origin import PluginOrigin
 from fusion_core.registry.store import Registry
+from fusion_core.registry.versions import BackendIdentity, core_version
 
 __all__ = [
     "Backend",
@@ -25,6 +25,7 @@ __all__ = [
     "PluginOrigin",
     "Registry",
     "backends",
+    "core_version",
     "get_backend",
     "read_backend",
     "refresh",

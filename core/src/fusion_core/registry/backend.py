@@ -9,36 +9,10 @@ from pydantic import BaseModel
 
 from fusion_core.configs import BackendInfo, BackendPatternConfig, LoweringRule, QConfigMapping
 from fusion_core.patterns import Pattern, render
+from fusion_core.registry.origin import PluginOrigin
+from fusion_core.registry.versions import BackendIdentity
 
 Model = TypeVar("Model", bound=BaseModel)
-
-
-@dataclass(frozen=True, slots=True, order=True)
-class PluginOrigin:
-    """Where a contribution comes from.
-
-    Attributes:
-        backend: Name of the backend it belongs to.
-        name: The plugin's own name: the backend's, or ``<backend>.<extension>``.
-        distribution: What was installed with pip.
-        version: Version of the distribution.
-    """
-
-    backend: str
-    name: str
-    distribution: str
-    version: str
-
-    def __str__(self) -> str:
-        return f"{self.name} ({self.distribution} {self.version})"
-
-    def to_dict(self) -> dict[str, str]:
-        """Name, distribution and version, for reports as data."""
-        return {
-            "name": self.name,
-            "distribution": self.distribution,
-            "version": self.version,
-        }
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,23 +73,6 @@ class LoweringEntry:
     def label(self) -> str:
         """For reports: ``fbgemm: linear_relu``."""
         return f"{self.origin.name}: {self.rule.label}"
-
-
-@dataclass(frozen=True, slots=True)
-class BackendIdentity:
-    """Which backend a model was quantized for; small, and pickles with the model.
-
-    Attributes:
-        name: Name of the backend.
-        fingerprint: See :class:`Backend`.
-        core_version: Version of fusion-core that merged it.
-        origins: The plugins it was merged from.
-    """
-
-    name: str
-    fingerprint: str
-    core_version: str
-    origins: tuple[PluginOrigin, ...]
 
 
 @dataclass(frozen=True, eq=False)

@@ -11,7 +11,7 @@ from fusion_core.errors import BackendUnavailableError, PluginError
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from fusion_core.registry.backend import PluginOrigin
+    from fusion_core.registry.origin import PluginOrigin
 
 RUN_TIME = "registered at run time"
 """Stands for the distribution of a plugin that was not installed."""

@@ -8,7 +8,7 @@ from types import MappingProxyType
 from typing import Any, TypeAlias
 
 from fusion_core.configs import BackendInfo, BackendPatternConfig, LoweringRule, QConfigMapping
-from fusion_core.registry.backend import PluginOrigin
+from fusion_core.registry.origin import PluginOrigin
 
 Table: TypeAlias = Mapping[Any, Callable[..., Any]]
 """Callables by pattern, the pattern in whatever spelling the plugin chose."""

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 import importlib_metadata
 from packaging.utils import canonicalize_name
 
-from fusion_core.registry.backend import PluginOrigin
 from fusion_core.registry.blame import RUN_TIME
+from fusion_core.registry.origin import PluginOrigin
 
 if TYPE_CHECKING:
     from importlib_metadata import EntryPoint, IDistribution

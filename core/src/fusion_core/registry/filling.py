@@ -11,9 +11,10 @@ from pydantic import ValidationError
 
 from fusion_core.errors import FuserMethodError, PatternConflictError, PatternError
 from fusion_core.patterns import Pattern, normalize_nested, normalize_sequential, render
-from fusion_core.registry.backend import PatternEntry, PluginOrigin
+from fusion_core.registry.backend import PatternEntry
 from fusion_core.registry.blame import plugin_error, show
 from fusion_core.registry.contribution import CALLABLES, Contribution
+from fusion_core.registry.origin import PluginOrigin
 
 
 @dataclass(frozen=True)

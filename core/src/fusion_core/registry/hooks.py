@@ -13,8 +13,9 @@ from pydantic import BaseModel, ValidationError
 from fusion_core.configs import BackendInfo, BackendPatternConfig, LoweringRule, QConfigMapping
 from fusion_core.errors import PatternError, PluginError
 from fusion_core.hookspecs import HookSpecs
-from fusion_core.registry.backend import PluginOrigin, own_copy
+from fusion_core.registry.backend import own_copy
 from fusion_core.registry.blame import blaming, plugin_error, show
+from fusion_core.registry.origin import PluginOrigin
 
 if TYPE_CHECKING:
     import pluggy

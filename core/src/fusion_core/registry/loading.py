@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import cache
 from typing import TYPE_CHECKING
 
 import importlib_metadata
@@ -19,16 +18,16 @@ from fusion_core.registry.blame import blaming, plugin_error, show, unavailable_
 from fusion_core.registry.contribution import CALLABLES, Contribution
 from fusion_core.registry.hooks import hooks_of
 from fusion_core.registry.merging import merge
+from fusion_core.registry.versions import CORE, core_version
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from fusion_core.configs import BackendInfo
-    from fusion_core.registry.backend import Backend, PluginOrigin
+    from fusion_core.registry.backend import Backend
     from fusion_core.registry.discovery import Source
     from fusion_core.registry.listing import Selection
-
-CORE = "fusion-core"
+    from fusion_core.registry.origin import PluginOrigin
 
 
 def load(selection: Selection) -> Backend:
@@ -43,15 +42,6 @@ def load(selection: Selection) -> Backend:
     manager = pluggy.PluginManager(PROJECT)
     contributions = [_contribution(source, manager) for source in selection]
     return merge(contributions, core_version=core_version() or "unknown")
-
-
-@cache
-def core_version() -> str | None:
-    """Version of the installed fusion-core; None where it is used without being installed."""
-    try:
-        return str(importlib_metadata.version(CORE))
-    except importlib_metadata.PackageNotFoundError:
-        return None
 
 
 def _contribution(source: Source, manager: pluggy.PluginManager) -> Contribution:

@@ -13,11 +13,12 @@ from fusion_core.errors import (
     PluginError,
     UnknownBackendError,
 )
-from fusion_core.registry.backend import Backend, PluginOrigin
+from fusion_core.registry.backend import Backend
 from fusion_core.registry.blame import DISABLED_BACKENDS, RUN_TIME, plugin_error
 from fusion_core.registry.discovery import Fault, Source, plugin_name, scan
 from fusion_core.registry.listing import BackendRecord, Failure, Listing, Selection
 from fusion_core.registry.loading import load
+from fusion_core.registry.origin import PluginOrigin
 
 
 class Registry:

@@ -10,9 +10,8 @@ from concurrent.futures import ThreadPoolExecutor
 import torch
 
 from fusion_core.configs import API_VERSION
-from fusion_core.registry import BackendRecord, backends
+from fusion_core.registry import BackendRecord, backends, core_version
 from fusion_core.registry.blame import DISABLED_BACKENDS
-from fusion_core.registry.loading import core_version
 from fusion_core.report.diagnosis import Diagnosis, Health, PluginDiagnosis
 from fusion_core.report.probe import Loaded, load_apart, load_here
 

@@ -29,6 +29,7 @@ class Report(Printable):
         stage: The last pass that ran: ``"traced"``, ..., ``"lowered"``.
         plugins: The backend's plugin and its extensions; empty until the model is prepared.
         core_version: Version of fusion-core that prepared the model; empty until then.
+        torch_version: Version of torch it was prepared under; until then, the one that is here.
         is_expanded: Whether it prints one row for each operation; else equal rows are put
             together, and what is not int8 comes first.
     """
@@ -37,6 +38,7 @@ class Report(Printable):
     stage: str
     plugins: tuple[PluginOrigin, ...] = ()
     core_version: str = ""
+    torch_version: str = str(torch.__version__)
     is_expanded: bool = False
 
     def expanded(self) -> Report:
@@ -50,7 +52,7 @@ class Report(Printable):
             "stage": self.stage,
             "plugins": [each.to_dict() for each in self.plugins],
             "fusion_core": self.core_version,
-            "torch": str(torch.__version__),
+            "torch": self.torch_version,
             "notes": list(self.ledger.notes),
             "operations": _share(self.ledger.operations()),
             "macs": _share(self.ledger.macs()),
@@ -66,7 +68,7 @@ class Report(Printable):
             yield from int8_table(int8_groups(self.ledger))
 
     def _versions(self) -> str:
-        parts = [*map(str, self.plugins), f"torch {torch.__version__}"]
+        parts = [*map(str, self.plugins), f"torch {self.torch_version}"]
         if self.core_version:
             parts.insert(len(self.plugins), f"fusion-core {self.core_version}")
         return ", ".join(parts)
@@ -85,7 +87,13 @@ def report(model: nn.Module) -> Report:
     stage, identity = record.stage.name.lower(), record.backend_identity
     if identity is None:
         return Report(record.ledger, stage)
-    return Report(record.ledger, stage, identity.origins, identity.core_version)
+    return Report(
+        record.ledger,
+        stage,
+        plugins=identity.origins,
+        core_version=identity.core_version,
+        torch_version=identity.torch_version,
+    )
 
 
 def _share(share: Share) -> dict[str, float]:

@@ -1,0 +1,7 @@
+from __future__ import annotations
+
+from fusion_core.testing import BackendConformance
+
+
+class TestExampleNpu(BackendConformance):
+    backend = "example_npu"
