@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import random
+import re
 
 import numpy as np
 import pytest
@@ -20,6 +21,12 @@ from fusion_core import registry
 settings.register_profile("ci", derandomize=True, deadline=None, max_examples=100)
 settings.register_profile("dev", deadline=None, max_examples=400, print_blob=True)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))
+
+
+def pytest_make_parametrize_id(val: object) -> str | None:
+    """Readable names for patterns and other values, the same in every process that collects them."""
+    is_plain = isinstance(val, str | bytes | int | float | bool | None) or hasattr(val, "__name__")
+    return None if is_plain else re.sub(r" at 0x[0-9a-f]+", "", str(val))
 
 
 @pytest.fixture(autouse=True, scope="session")

@@ -117,7 +117,6 @@ def test_configs_that_differ_in_a_field_differ(changes):
         BackendPatternConfig(any_of(F.relu, torch.ops.aten.relu)),
         BackendPatternConfig(),
     ],
-    ids=str,
 )
 def test_configs_pickle(config):
     assert copied(config) == config
@@ -265,7 +264,6 @@ def elements(**pattern):
         ((any_of((nn.Conv2d, nn.BatchNorm2d), nn.Conv2d), nn.ReLU), 2),
         ((chain(nn.Conv2d, nn.BatchNorm2d), nn.ReLU), 2),
     ],
-    ids=str,
 )
 def test_a_sequential_pattern_has_as_many_elements_as_its_chain_has_steps(pattern, count):
     assert elements(pattern=pattern) == [count]
@@ -283,7 +281,6 @@ def test_a_sequential_pattern_has_as_many_elements_as_its_chain_has_steps(patter
         (where(any_order(torch.add, MatchAllNode, nn.Conv2d), torch.is_tensor), 3),
         ((torch.add, MatchAllNode, nn.Conv2d, ...), 3),
     ],
-    ids=str,
 )
 def test_a_nested_pattern_has_its_operator_and_the_operators_inputs(pattern, count):
     assert elements(complex_pattern=pattern) == [count]
@@ -368,7 +365,6 @@ def test_json_carries_names():
         BackendPatternConfig("relu"),
         BackendPatternConfig(),
     ],
-    ids=str,
 )
 def test_a_config_survives_json(config):
     again = BackendPatternConfig.model_validate_json(config.model_dump_json())

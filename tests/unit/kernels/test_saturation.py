@@ -10,7 +10,7 @@ from torch import nn
 
 import fusion_core as core
 from fusion_core.kernels import OutputCodes, PackedConv, PackedLinear
-from fusion_core.kernels.modules import ConvSettings
+from fusion_core.kernels.geometry import ConvSettings
 from fusion_core.passes import record_of
 from fusion_core.passes.record import Stage
 from fusion_core.qops import QuantizedTensor

@@ -10,6 +10,7 @@ SHORT = core.DTypeWithConstraints(
     dtype=torch.qint8, quant_min_lower_bound=-64, quant_max_upper_bound=63
 )
 FLOORED = core.DTypeWithConstraints(dtype=torch.quint8, scale_min_lower_bound=2**-12)
+CAPPED = core.DTypeWithConstraints(dtype=torch.quint8, scale_max_upper_bound=0.5)
 EXACT = core.DTypeWithConstraints(
     dtype=torch.quint8, scale_exact_match=1 / 256, zero_point_exact_match=0
 )
@@ -43,6 +44,11 @@ SIGNED_AFFINE = core.QConfig(
         (config(output_dtype=torch.float32), STATIC, "its output must be torch.float32"),
         (config(weight_dtype=SHORT), STATIC, r"its weight must have codes in \[-64, 63\]"),
         (config(input_dtype=FLOORED), STATIC, "its input must have a scale of at least"),
+        (config(output_dtype=FLOORED), fixed(2**-13, 0), "at least .* smallest is 0.00012207"),
+        (config(output_dtype=FLOORED), fixed(2**-11, 0), None),
+        (config(output_dtype=CAPPED), STATIC, "a scale of at most 0.5, the qconfig's has no limit"),
+        (config(output_dtype=CAPPED), fixed(1.0, 0), "a scale of at most 0.5, the qconfig's is 1.0"),
+        (config(output_dtype=CAPPED), fixed(0.25, 0), None),
         (config(output_dtype=EXACT), STATIC, "the fixed scale 0.00390625, .* measures it"),
         (config(output_dtype=EXACT), fixed(1 / 256, 0), None),
         (config(output_dtype=EXACT), fixed(1 / 128, 0), "the fixed scale .* gives 0.0078125"),

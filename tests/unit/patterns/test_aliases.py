@@ -165,7 +165,7 @@ def test_every_spelling_joins_a_list_of_tensors(name, spelling):
     assert torch.equal(spelling(parts, 1), getattr(torch, name)(parts, 1))
 
 
-@pytest.mark.parametrize("spelling", SPELLINGS["where"], ids=str)
+@pytest.mark.parametrize("spelling", SPELLINGS["where"])
 def test_every_spelling_takes_the_condition_first(spelling):
     x = signed(2, 3)
     kinds = {"ScalarOther": (x, 0.5), "ScalarSelf": (0.5, x), "Scalar": (0.5, 1.5)}

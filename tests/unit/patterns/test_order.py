@@ -38,7 +38,6 @@ FORKED = (nn.ReLU, any_of((nn.BatchNorm2d, nn.Conv2d), (operator.add, MatchAllNo
         (FORKED, 3, 1),
         ((nn.ReLU, any_of(MatchAllNode, nn.Conv2d)), 2, 1),
     ],
-    ids=str,
 )
 def test_size_is_the_most_that_a_match_claims(pattern, operators, wildcards):
     normal = normalize_nested(pattern)
@@ -89,7 +88,6 @@ def test_precedence_looks_at_one_thing_after_another(first, second):
         (math.sqrt, "math.sqrt"),
         (len, "builtins.len"),
     ],
-    ids=str,
 )
 def test_patterns_are_shown_in_data_flow_order_or_as_calls(pattern, text):
     assert render(normalize_nested(pattern)) == text

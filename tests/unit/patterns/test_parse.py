@@ -104,7 +104,6 @@ IS_SMALL = f"{__name__}.is_small"
         ((capture("x"), ops.relu), "$x -> relu"),
         ((nn.Conv2d, optional(capture("x", nn.ReLU)), nn.ReLU), "Conv2d -> $x:ReLU? -> ReLU"),
     ],
-    ids=str,
 )
 def test_a_sequential_pattern_has_this_text_and_is_read_from_it(pattern, text):
     canonical = normalize_sequential(pattern)
@@ -137,7 +136,6 @@ def test_a_sequential_pattern_has_this_text_and_is_read_from_it(pattern, text):
             "mul($x:$y, $y)",
         ),
     ],
-    ids=str,
 )
 def test_a_nested_pattern_has_this_text_and_is_read_from_it(pattern, text):
     canonical = normalize_nested(pattern)
@@ -153,7 +151,6 @@ def test_a_nested_pattern_has_this_text_and_is_read_from_it(pattern, text):
         *(torch.float32, torch.quint8, torch.channels_last, torch.per_tensor_affine, torch.strided),
         *(..., (), (1,), (True, None, "x", torch.float32, (2j, -1.0)), ("a, b)", ("->",))),
     ],
-    ids=repr,
 )
 def test_a_constant_is_read_as_the_value_it_shows(value):
     pattern = normalize_nested((ops.add, MatchAllNode, literal(value)))

@@ -20,7 +20,7 @@ from fusion_core.catalog.families import (
     sizes,
 )
 from fusion_core.catalog.fusers import fuse_activation, fuse_batch_norm, fuse_batch_norm_activation
-from fusion_core.catalog.qconfigs import static_qconfig
+from fusion_core.catalog.qconfigs import static_qconfig, static_qconfig_mapping
 from fusion_core.catalog.table import native
 
 __all__ = [
@@ -46,4 +46,5 @@ __all__ = [
     "shape",
     "sizes",
     "static_qconfig",
+    "static_qconfig_mapping",
 ]

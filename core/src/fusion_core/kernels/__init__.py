@@ -1,13 +1,16 @@
 """Ready-made lowering rules onto PyTorch's native int8 CPU kernels; a backend picks the engine."""
 
+from fusion_core.kernels.codes import OutputCodes
 from fusion_core.kernels.engine import engine_unavailable, quantized_engine
-from fusion_core.kernels.modules import KernelModule, OutputCodes, PackedConv, PackedLinear
+from fusion_core.kernels.modules import KernelModule
+from fusion_core.kernels.packed import PackedConv, PackedConvTranspose, PackedLinear
 from fusion_core.kernels.rules import native_rules
 
 __all__ = [
     "KernelModule",
     "OutputCodes",
     "PackedConv",
+    "PackedConvTranspose",
     "PackedLinear",
     "engine_unavailable",
     "native_rules",

@@ -95,9 +95,13 @@ def _range_problem(wanted: DTypeWithConstraints, have: QuantizedType) -> str | N
 
 
 def _scale_problem(wanted: DTypeWithConstraints, have: QuantizedType) -> str | None:
-    floor = wanted.scale_min_lower_bound
-    if floor is not None and have.fixed is None and (have.eps is None or have.eps < floor):
-        return f"must have a scale of at least {floor}, the qconfig's smallest is {have.eps}"
+    floor, ceiling = wanted.scale_min_lower_bound, wanted.scale_max_upper_bound
+    smallest, largest = (have.eps, None) if have.fixed is None else (have.fixed[0],) * 2
+    if floor is not None and (smallest is None or smallest < floor):
+        return f"must have a scale of at least {floor}, the qconfig's smallest is {smallest}"
+    if ceiling is not None and (largest is None or largest > ceiling):
+        found = "has no limit" if largest is None else f"is {largest}"
+        return f"must have a scale of at most {ceiling}, the qconfig's {found}"
     known = (None if have.fixed is None else have.fixed[0], _known_zero_point(have))
     exact = (wanted.scale_exact_match, wanted.zero_point_exact_match)
     names = ("scale", "zero point")

@@ -82,7 +82,8 @@ def fusion_backend_info() -> core.BackendInfo:
         "it convolves images": "conv1d conv3d conv_transpose*",
         "its kernels are up to 5x5 and without dilation": "conv2d.large conv2d.dilated",
         "it adds to a convolution only, and with a ReLU behind": "add*",
-        "scales are powers of two, which only its own observers give": "weights* activations*",
+        "its codes lie around zero, with a scale for each output channel": "weights.per_tensor "
+        "activations.unsigned activations.affine",
         "it has no unit for that": "mul* matmul cat mean *avg_pool2d batch_norm2d layer_norm "
         "group_norm instance_norm embedding* lstm gru softmax tanh *sigmoid hardswish hardtanh "
         "elu leaky_relu prelu relu6 clamp pad interpolate pixel_shuffle",

@@ -38,6 +38,33 @@ WEIGHTED = [
 TO_FLOAT = [each.model_copy(update={"output_dtype": torch.float32}) for each in WEIGHTED]
 ACTIVATION = [DTypeConfig(input_dtype=torch.quint8, output_dtype=torch.quint8)]
 
+NO_RULE = "PyTorch has an int8 kernel for it, and this plugin has no lowering rule onto that kernel"
+NOT_STATIC = "PyTorch quantizes it dynamically or by weight alone, and this plugin is static only"
+GAPS = {
+    "conv_transpose*": NO_RULE,
+    "add.scalar": NO_RULE,
+    "mul.scalar": NO_RULE,
+    "matmul": NO_RULE,
+    "elu": NO_RULE,
+    "leaky_relu": NO_RULE,
+    "hardswish": NO_RULE,
+    "prelu": NO_RULE,
+    "sigmoid": NO_RULE,
+    "tanh": NO_RULE,
+    "hardsigmoid": NO_RULE,
+    "softmax": NO_RULE,
+    "batch_norm2d": NO_RULE,
+    "layer_norm": NO_RULE,
+    "group_norm": NO_RULE,
+    "instance_norm": NO_RULE,
+    "embedding*": NOT_STATIC,
+    "lstm": NOT_STATIC,
+    "gru": NOT_STATIC,
+    "interpolate": NO_RULE,
+    "pixel_shuffle": NO_RULE,
+    "activations.signed": "FBGEMM's kernels read unsigned codes",
+}
+
 
 @hookimpl
 def fusion_pattern_configs() -> list[BackendPatternConfig]:
@@ -70,4 +97,5 @@ def fusion_backend_info() -> BackendInfo:
         summary="int8 on x86 servers through PyTorch's FBGEMM kernels",
         torch=">=2.9",
         unavailable=partial(kernels.engine_unavailable, "fbgemm"),
+        gaps=GAPS,
     )
