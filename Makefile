@@ -15,6 +15,8 @@ DISTRIBUTIONS := core $(PLUGINS)
 
 # `make test plugin=fbgemm` runs that plugin's own tests only.
 TESTS := $(if $(plugin),plugins/$(plugin)/tests)
+# Processes that share the files of tests among them; `make test WORKERS=0` uses none.
+WORKERS ?= 2
 
 .DEFAULT_GOAL := help
 .PHONY: help setup demo test check fix docs bench wheels ci test-torch clean
@@ -29,7 +31,7 @@ demo: $(STAMP)  ## Quantize EfficientNet-Lite0 and compare it with float (ARGS="
 	$(PY) examples/efficientnet_lite.py $(ARGS)
 
 test: $(STAMP)  ## Run the tests (plugin=NAME for one plugin, ARGS="-k name" for pytest)
-	$(PY) -m pytest $(TESTS) $(ARGS)
+	$(PY) -m pytest -n $(WORKERS) --dist loadfile $(TESTS) $(ARGS)
 
 check: $(STAMP)  ## Check format, lint, types and the layers; changes nothing
 	$(PY) -m ruff format --check .

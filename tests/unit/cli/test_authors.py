@@ -23,7 +23,6 @@ def test_conformance_of_a_backend_that_does_not_exist_starts_nothing(fusion):
 
 @pytest.mark.slow
 def test_conformance_passes_arguments_on_and_prints_the_matrix_as_json(fusion, tmp_path):
-    pytest.importorskip("fusion_core.testing.pytest_plugin")
     matrix = tmp_path / "matrix.md"
     options = ("--json", "--matrix", matrix, "--", "-k", "relu6", "-q")
     result = fusion("conformance", "fbgemm", *options)
@@ -33,7 +32,6 @@ def test_conformance_passes_arguments_on_and_prints_the_matrix_as_json(fusion, t
 
 @pytest.mark.slow
 def test_conformance_without_a_check_is_misuse(fusion):
-    pytest.importorskip("fusion_core.testing.pytest_plugin")
     fusion("conformance", "fbgemm", "--", "-k", "no_such_check", code=2)
 
 
@@ -52,8 +50,6 @@ def test_new_backend_never_overwrites(fusion, tmp_path):
 
 
 def test_lint_shows_what_is_found_and_counts_warnings_on_request(fusion, acme):
-    if not hasattr(core, "lint"):
-        pytest.skip("there is no lint yet")
     found = core.lint(acme)
     code = 1 if found.errors else 0
     assert json.loads(fusion("lint", acme, "--json", code=code).stdout) == json.loads(

@@ -47,7 +47,11 @@ SIGNED_AFFINE = core.QConfig(
         (config(output_dtype=FLOORED), fixed(2**-13, 0), "at least .* smallest is 0.00012207"),
         (config(output_dtype=FLOORED), fixed(2**-11, 0), None),
         (config(output_dtype=CAPPED), STATIC, "a scale of at most 0.5, the qconfig's has no limit"),
-        (config(output_dtype=CAPPED), fixed(1.0, 0), "a scale of at most 0.5, the qconfig's is 1.0"),
+        (
+            config(output_dtype=CAPPED),
+            fixed(1.0, 0),
+            "a scale of at most 0.5, the qconfig's is 1.0",
+        ),
         (config(output_dtype=CAPPED), fixed(0.25, 0), None),
         (config(output_dtype=EXACT), STATIC, "the fixed scale 0.00390625, .* measures it"),
         (config(output_dtype=EXACT), fixed(1 / 256, 0), None),
