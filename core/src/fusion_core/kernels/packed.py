@@ -147,12 +147,42 @@ class PackedLinearToFloat(PackedLinear):
         return result if self.bounds in _DONE_BY_KERNEL else torch.clamp(result, *self.bounds)
 
 
-class PackedConv(PackedModule):
-    """Convolution in 1, 2 or 3 dimensions, with ReLU where the output is rectified.
+class PackedSpatial(PackedModule):
+    """Base of convolutions: the names and the geometry of the kernel.
 
     Attributes:
         settings: Its geometry, as it is packed.
     """
+
+    kind = ""
+    settings: ConvSettings
+
+    @property
+    def _name(self) -> str:
+        return f"{self.kind}{len(self.settings.stride)}d"
+
+    @property
+    def _can_unpack(self) -> bool:
+        return len(self.settings.stride) in engine_named(self.engine).unpacked
+
+    def _prepack(self, weight: Tensor, bias: Tensor | None) -> Any:
+        prepack = getattr(torch.ops.quantized, f"{self._name}_prepack")
+        return prepack(weight, bias, *self._geometry())
+
+    def _unpack(self) -> tuple[Tensor, Tensor | None]:
+        weight, bias = getattr(torch.ops.quantized, f"{self._name}_unpack")(self._packed)
+        return weight, bias
+
+    def _geometry(self) -> tuple[Any, ...]:
+        """What packing takes besides weight and bias."""
+        to = self.settings
+        return to.stride, to.padding, to.dilation, to.groups
+
+
+class PackedConv(PackedSpatial):
+    """Convolution in 1, 2 or 3 dimensions, with ReLU where the output is rectified."""
+
+    kind = "conv"
 
     def __init__(
         self,
@@ -169,23 +199,6 @@ class PackedConv(PackedModule):
             self.settings, self._positions = fast_form(settings, weight.codes.shape)
         self._pack(weight, bias)
 
-    @property
-    def _name(self) -> str:
-        return f"conv{len(self.settings.stride)}d"
-
-    @property
-    def _can_unpack(self) -> bool:
-        return len(self.settings.stride) in engine_named(self.engine).unpacked
-
-    def _prepack(self, weight: Tensor, bias: Tensor | None) -> Any:
-        to = self.settings
-        prepack = getattr(torch.ops.quantized, f"{self._name}_prepack")
-        return prepack(weight, bias, to.stride, to.padding, to.dilation, to.groups)
-
-    def _unpack(self) -> tuple[Tensor, Tensor | None]:
-        weight, bias = getattr(torch.ops.quantized, f"{self._name}_unpack")(self._packed)
-        return weight, bias
-
     def forward(self, codes: Tensor) -> Tensor:
         """Of ``codes``, ``quint8`` of shape [batch, in, *size]; ``quint8`` of shape [batch, out, *size]."""
         if self.settings.before:
@@ -196,13 +209,14 @@ class PackedConv(PackedModule):
         return self.clamped(result if self._positions is None else self._positions.of(result))
 
 
-class PackedConvTranspose(PackedModule):
-    """Transposed convolution in 1 or 2 dimensions.
+class PackedConvTranspose(PackedSpatial):
+    """Transposed convolution in 1 or 2 dimensions; ``padding`` is that of the convolution it is the transpose of.
 
     Attributes:
-        settings: Its geometry; ``padding`` is that of the convolution it is the transpose of.
         output_padding: What it makes the output larger by, at the end of each dimension.
     """
+
+    kind = "conv_transpose"
 
     def __init__(
         self,
@@ -219,26 +233,11 @@ class PackedConvTranspose(PackedModule):
         self.settings, self.output_padding = settings, output_padding
         self._pack(weight, bias)
 
-    @property
-    def _name(self) -> str:
-        return f"conv_transpose{len(self.settings.stride)}d"
-
-    @property
-    def _can_unpack(self) -> bool:
-        return len(self.settings.stride) in engine_named(self.engine).unpacked
-
-    def _prepack(self, weight: Tensor, bias: Tensor | None) -> Any:
-        to = self.settings
-        prepack = getattr(torch.ops.quantized, f"{self._name}_prepack")
-        return prepack(
-            weight, bias, to.stride, to.padding, self.output_padding, to.dilation, to.groups
-        )
-
-    def _unpack(self) -> tuple[Tensor, Tensor | None]:
-        weight, bias = getattr(torch.ops.quantized, f"{self._name}_unpack")(self._packed)
-        return weight, bias
-
     def forward(self, codes: Tensor) -> Tensor:
         """Of ``codes``, ``quint8`` of shape [batch, in, *size]; ``quint8`` of shape [batch, out, *size]."""
         kernel = getattr(torch.ops.quantized, self._name)
         return self.clamped(kernel(codes, self._packed, self.output.scale, self.output.zero_point))
+
+    def _geometry(self) -> tuple[Any, ...]:
+        stride, padding, dilation, groups = super()._geometry()
+        return stride, padding, self.output_padding, dilation, groups
