@@ -10,7 +10,7 @@ from torch.fx import GraphModule, Node
 
 from fusion_core.configs import Skip
 from fusion_core.errors import FuseError, NoExampleError, PredicateError, first_few
-from fusion_core.examples import PatternExample, examples_of
+from fusion_core.examples import PatternExample, examples_for
 from fusion_core.matcher import CallGraph, Match, NoMatch, PatternIndex, match_at, scan
 from fusion_core.passes.fuse import find_fusions
 from fusion_core.passes.indices import fusion_index, quantization_index
@@ -34,7 +34,7 @@ def rival_findings(backend: Backend) -> Iterator[Finding]:
         for _, entry in stage.index.entries:
             tried = _Tried(entry)
             try:
-                for example in examples_of(entry.pattern):
+                for example in examples_for(backend, entry):
                     tried.on(example, stage)
             except NoExampleError as error:
                 remedy = "test it on a model of your own"

@@ -13,7 +13,7 @@ from fusion_core.examples import (
     NearMiss,
     NoExampleError,
     PatternExample,
-    examples_of,
+    examples_for,
     near_misses_of,
 )
 from fusion_core.matcher import CallGraph, Match, PatternIndex, scan
@@ -117,7 +117,7 @@ def alone(backend: Backend, entry: PatternEntry) -> Backend:
 
 
 def _examples(subject: Subject, entry: PatternEntry) -> Iterator[Specimen]:
-    for example in examples_of(entry.pattern, limit=MOST_EXAMPLES):
+    for example in examples_for(subject.backend, entry, limit=MOST_EXAMPLES):
         yield _traced(example, subject.backend)
 
 
