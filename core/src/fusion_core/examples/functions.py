@@ -18,10 +18,12 @@ BINARY = frozenset(
 )
 """Operations of two values of one shape."""
 
+_CONVOLUTIONS = {
+    f"{kind}{dim}d": dim + 2 for kind in ("conv", "conv_transpose") for dim in (1, 2, 3)
+}
 RANKS: Mapping[str, int] = {
-    **{f"{kind}{dim}d": dim + 2 for kind in ("conv", "conv_transpose") for dim in (1, 2, 3)},
-    **{f"max_pool{dim}d": dim + 2 for dim in (1, 2, 3)},
-    **{f"avg_pool{dim}d": dim + 2 for dim in (1, 2, 3)},
+    **_CONVOLUTIONS,
+    **{f"{kind}_pool{dim}d": dim + 2 for kind in ("max", "avg") for dim in (1, 2, 3)},
     **{f"adaptive_{kind}_pool{dim}d": dim + 2 for kind in ("avg", "max") for dim in (1, 2, 3)},
     **dict.fromkeys(("linear", "mm", "addmm"), 2),
     **dict.fromkeys(("bmm", "matmul"), 3),
@@ -31,13 +33,15 @@ RANKS: Mapping[str, int] = {
 }
 """How many dimensions the input of an operation has, where that is not free."""
 
-PARAMETERS = frozenset(
-    {
-        *(f"{kind}{dim}d" for kind in ("conv", "conv_transpose") for dim in (1, 2, 3)),
-        *("linear", "prelu"),
-    }
-)
+PARAMETERS = frozenset({*_CONVOLUTIONS, "linear", "prelu"})
 """Operations whose further tensors are parameters of the model, not inputs."""
+
+
+def _filters(x: Tensor) -> tuple[Any, ...]:
+    """Weight and bias that keep the number of channels, and a padding that keeps the size."""
+    weight = torch.randn(x.shape[1], x.shape[1], *(3,) * (x.dim() - 2))
+    return weight, torch.randn(x.shape[1]), 1, 1
+
 
 _POOLS = {f"{kind}_pool{dim}d": (3, 1, 1) for kind in ("max", "avg") for dim in (1, 2, 3)}
 _SIZES: Mapping[str, Callable[[Tensor], tuple[Any, ...]]] = {
@@ -46,8 +50,7 @@ _SIZES: Mapping[str, Callable[[Tensor], tuple[Any, ...]]] = {
         for kind in ("avg", "max")
         for dim in (1, 2, 3)
     },
-    **{f"conv{dim}d": lambda x: _filters(x, (x.shape[1],)) for dim in (1, 2, 3)},
-    **{f"conv_transpose{dim}d": lambda x: _filters(x, (x.shape[1],)) for dim in (1, 2, 3)},
+    **dict.fromkeys(_CONVOLUTIONS, _filters),
     "linear": lambda x: (torch.randn(x.shape[-1], x.shape[-1]), torch.randn(x.shape[-1])),
     "prelu": lambda _: (torch.full((1,), 0.25),),
     "resize_": lambda x: (tuple(x.shape),),
@@ -103,12 +106,6 @@ _OTHERWISE: Mapping[str, Callable[[Tensor], tuple[tuple[Any, ...], ...]]] = {
     "where": lambda x: ((torch.randn(x.shape), 0.0), (0.0, torch.randn(x.shape)), (0.0, 1.0)),
     "dropout": lambda _: ((0.5, False),),
 }
-
-
-def _filters(x: Tensor, bias: tuple[int, ...]) -> tuple[Any, ...]:
-    """Weight and bias that keep the number of channels, and a padding that keeps the size."""
-    weight = torch.randn(x.shape[1], x.shape[1], *(3,) * (x.dim() - 2))
-    return weight, torch.randn(bias), 1, 1
 
 
 def name_of(operator: Operator) -> str:

@@ -96,13 +96,21 @@ def examples_of(pattern: Pattern, *, limit: int = 64) -> tuple[PatternExample, .
 @lru_cache(maxsize=4096)
 def _example(pattern: Pattern, reading: Pattern, *, conditional: bool) -> PatternExample | str:
     """The example of one reading, or why there is none."""
+    has_run, problem = False, ""
     try:
         for tried in _tries(reading, conditional=conditional):
-            if tried.model is not None and count_matches(pattern, tried.model) == 1:
+            if tried.model is None:
+                problem = problem or tried.problem
+                continue
+            has_run = True
+            if count_matches(pattern, tried.model) == 1:
                 return PatternExample(tried.model, tried.inputs, render(reading), pattern)
     except PredicateError as error:
         return str(error)
-    return _problem(reading, conditional=conditional)
+    if has_run:
+        what = "its conditions refuse" if conditional else "it does not match"
+        return f"{what} every model that was made for {render(reading)}"
+    return _problem(reading, problem)
 
 
 _MOST = 64
@@ -190,11 +198,8 @@ def _rank_of(operator: Operator) -> int | None:
     return functions.rank_of(operator)
 
 
-def _problem(reading: Pattern, *, conditional: bool) -> str:
-    tried = list(_tries(reading, conditional=False))
-    if any(each.model is not None for each in tried):
-        what = "its conditions refuse" if conditional else "it does not match"
-        return f"{what} every model that was made for {render(reading)}"
+def _problem(reading: Pattern, problem: str) -> str:
+    """Why no model of a reading was built, where the first try met ``problem``."""
     custom = [
         each.target.__name__
         for each in operators_of(reading)
@@ -203,5 +208,5 @@ def _problem(reading: Pattern, *, conditional: bool) -> str:
         and not each.target.__module__.startswith(("torch.nn", "fusion_core."))
     ]
     if custom:
-        return f"how to make a {custom[0]} is not known ({tried[0].problem})"
-    return f"no call of {render(reading)} was found that works ({tried[0].problem})"
+        return f"how to make a {custom[0]} is not known ({problem})"
+    return f"no call of {render(reading)} was found that works ({problem})"

@@ -8,12 +8,9 @@ from dataclasses import dataclass
 from rich.console import RenderableType
 from rich.text import Text
 
-from fusion_core.errors import first_few
 from fusion_core.ledger import Share
 from fusion_core.report.rows import OtherRow
-from fusion_core.report.tables import THE_MODEL, amount, percent, table
-
-_PLACES = 3
+from fusion_core.report.tables import amount, percent, places_of, table
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,8 +55,7 @@ def float_table(backend: str, rows: Sequence[OtherRow]) -> Iterator[RenderableTy
         return
     drawn = table(f"Stays in float with {backend}", ("#", "operation", "in", "MACs", "why"))
     for row in rows:
-        places = first_few((place or THE_MODEL for place in row.places), _PLACES)
-        cells = (str(row.count), Text(row.operation), Text(places), amount(row.macs))
+        cells = (str(row.count), Text(row.operation), Text(places_of(row)), amount(row.macs))
         drawn.add_row(*cells, Text(row.why))
     yield drawn
 

@@ -32,7 +32,7 @@ def rival_findings(backend: Backend) -> Iterator[Finding]:
     ):
         unsettled: set[frozenset[_Key]] = set()
         for _, entry in stage.index.entries:
-            tried = _Tried(entry)
+            tried = _Tried(entry, stage.alone(entry))
             try:
                 for example in examples_for(backend, entry):
                     tried.on(example, stage)
@@ -103,19 +103,21 @@ class _Tried:
 
     Attributes:
         entry: The pattern.
+        alone: The backend without the pattern's rivals.
         won: Examples on which it is chosen.
         lost: For each other example, the pattern that is chosen in its place.
         even: Patterns of other plugins that only the order sets apart, each with an example.
     """
 
     entry: PatternEntry
+    alone: Backend
     won: int = 0
     lost: list[tuple[str, PatternEntry]] = field(default_factory=list)
     even: dict[_Key, tuple[str, PatternEntry]] = field(default_factory=dict)
 
     def on(self, example: PatternExample, stage: _Stage) -> None:
         """Match the whole stage on ``example``, and see who gets the end of the pattern."""
-        mine = next(iter(stage.matches(example.model, stage.alone(self.entry))), None)
+        mine = next(iter(stage.matches(example.model, self.alone)), None)
         if mine is None:  # its own condition or fuser method refuses the example
             return
         chosen = stage.matches(example.model, stage.backend)

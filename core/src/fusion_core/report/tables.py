@@ -45,7 +45,7 @@ def other_table(rows: Sequence[OtherRow]) -> Iterator[RenderableType]:
         return
     drawn = table("Not int8", ("", "#", "operation", "in", "MACs", "why"))
     for row in rows:
-        places = first_few((place or THE_MODEL for place in row.places), _PLACES)
+        places = places_of(row)
         drawn.add_row(
             *(_status(row.status), str(row.count), Text(row.operation), Text(places)),
             *(amount(row.macs), Text(row.why)),
@@ -76,6 +76,11 @@ def entry_table(rows: Sequence[EntryRow]) -> Iterator[RenderableType]:
             *(amount(entry.macs), Text(row.outcome)),
         )
     yield drawn
+
+
+def places_of(row: OtherRow) -> str:
+    """The first few places of a row, in words."""
+    return first_few((place or THE_MODEL for place in row.places), _PLACES)
 
 
 def amount(macs: int) -> str:
