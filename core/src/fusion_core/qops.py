@@ -8,6 +8,7 @@ everything else.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TypeAlias
 
 import torch
 from torch import Tensor
@@ -78,6 +79,121 @@ def dequantize_per_tensor(codes: Tensor, scale: float, zero_point: int) -> Tenso
             dequantize_per_tensor, (codes,), codes, scale, zero_point
         )
         return values
+    return (codes.to(torch.float32) - zero_point) * scale
+
+
+def quantize_per_channel(  # noqa: PLR0913, PLR0917  what quantization is made of
+    x: Tensor,
+    scale: Tensor,
+    zero_point: Tensor,
+    axis: int,
+    quant_min: int,
+    quant_max: int,
+    dtype: torch.dtype,
+) -> Tensor:
+    """:func:`quantize_per_tensor` with a scale and a zero point for each index of one dimension.
+
+    Args:
+        x: Float tensor of any shape.
+        scale: Float32 tensor of shape [channels].
+        zero_point: Integer tensor of the same shape.
+        axis: The dimension of ``x`` that is the channel.
+        quant_min: Smallest code.
+        quant_max: Largest code.
+        dtype: Integer dtype of the codes.
+
+    Returns:
+        The codes, in the shape of ``x``.
+    """
+    if has_torch_function_unary(x):
+        quantized: Tensor = handle_torch_function(
+            *(quantize_per_channel, (x,), x, scale, zero_point),
+            *(axis, quant_min, quant_max, dtype),
+        )
+        return quantized
+    shape = _broadcast_shape(x.dim(), axis)
+    codes = torch.round(x.float() / scale.view(shape)) + zero_point.view(shape)
+    return codes.clamp(quant_min, quant_max).to(dtype)
+
+
+def dequantize_per_channel(codes: Tensor, scale: Tensor, zero_point: Tensor, axis: int) -> Tensor:
+    """``(codes - zero_point) * scale`` as float32, with the parameters of each channel.
+
+    Args:
+        codes: Integer tensor of any shape.
+        scale: Float32 tensor of shape [channels].
+        zero_point: Integer tensor of the same shape.
+        axis: The dimension of ``codes`` that is the channel.
+
+    Returns:
+        Float32 tensor in the shape of ``codes``.
+    """
+    if has_torch_function_unary(codes):
+        values: Tensor = handle_torch_function(
+            dequantize_per_channel, (codes,), codes, scale, zero_point, axis
+        )
+        return values
+    shape = _broadcast_shape(codes.dim(), axis)
+    return (codes.to(torch.float32) - zero_point.view(shape)) * scale.view(shape)
+
+
+Dynamic: TypeAlias = tuple[Tensor, Tensor, Tensor]
+"""Codes with the scale (float32, shape []) and zero point (int32, shape []) that were chosen for them."""
+
+
+def quantize_per_tensor_dynamic(
+    x: Tensor,
+    quant_min: int,
+    quant_max: int,
+    dtype: torch.dtype,
+    symmetric: bool = False,  # noqa: FBT001, FBT002  a constant of the graph
+    eps: float = torch.finfo(torch.float32).eps,
+) -> Dynamic:
+    """:func:`quantize_per_tensor` with parameters from the range of ``x`` itself.
+
+    Affine: ``scale = (max - min) / (quant_max - quant_min)`` over the range widened to hold 0, and
+    ``zero_point = quant_min - round(min / scale)``. Symmetric: ``scale = max|x| / ((quant_max -
+    quant_min) / 2)``, zero point in the middle. These are the formulas of the observers.
+
+    Args:
+        x: Float tensor of any shape; it may be empty.
+        quant_min: Smallest code.
+        quant_max: Largest code.
+        dtype: Integer dtype of the codes.
+        symmetric: Whether the code of 0 is fixed in the middle.
+        eps: Smallest scale.
+
+    Returns:
+        The codes in the shape of ``x``, the scale and the zero point.
+    """
+    if has_torch_function_unary(x):
+        chosen: Dynamic = handle_torch_function(
+            *(quantize_per_tensor_dynamic, (x,), x, quant_min, quant_max),
+            *(dtype, symmetric, eps),
+        )
+        return chosen
+    values = x.float()
+    low, high = torch.aminmax(values) if values.numel() else (values.new_zeros(()),) * 2
+    low, high = low.clamp(max=0.0), high.clamp(min=0.0)
+    levels = quant_max - quant_min
+    if symmetric:
+        scale = (torch.maximum(-low, high) / (levels / 2)).clamp(min=eps)
+        middle = 0 if quant_min < 0 else (quant_min + quant_max + 1) // 2
+        zero_point = torch.full_like(scale, middle).to(torch.int32)
+    else:
+        scale = ((high - low) / levels).clamp(min=eps)
+        zero_point = (quant_min - torch.round(low / scale)).clamp(quant_min, quant_max)
+        zero_point = zero_point.to(torch.int32)
+    codes = torch.round(values * (1.0 / scale)) + zero_point
+    return codes.clamp(quant_min, quant_max).to(dtype), scale, zero_point
+
+
+def dequantize_dynamic(quantized: Dynamic) -> Tensor:
+    """``(codes - zero_point) * scale`` as float32, of what :func:`quantize_per_tensor_dynamic` returned."""
+    if not isinstance(quantized, tuple):  # a traced value stands for the whole tuple
+        values: Tensor = handle_torch_function(dequantize_dynamic, (quantized,), quantized)
+        return values
+    codes, scale, zero_point = quantized
     return (codes.to(torch.float32) - zero_point) * scale
 
 
