@@ -43,6 +43,7 @@ class LedgerEntry:
         plugin: Plugin that accepted it: ``name (distribution version)``.
         pattern: Pattern it was accepted by.
         priority: That pattern's priority.
+        mode: How it is quantized: ``"static"``, ``"dynamic"`` or ``"weight only"``.
         kernel: Lowering rule that took it.
         reason: Why it is not int8.
         near_miss: The pattern that came nearest, and what stopped it.
@@ -59,6 +60,7 @@ class LedgerEntry:
     kernel: str | None = None
     reason: str | None = None
     near_miss: str | None = None
+    mode: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

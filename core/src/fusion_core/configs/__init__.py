@@ -4,7 +4,7 @@ from fusion_core.configs.capabilities import CAPABILITIES
 from fusion_core.configs.dtypes import INTEGER_DTYPES, DTypeConfig, DTypeWithConstraints
 from fusion_core.configs.info import API_VERSION, BackendInfo
 from fusion_core.configs.lowering import LoweringRule, Replacement, Skip
-from fusion_core.configs.observation import ObservationType
+from fusion_core.configs.observation import Mode, ObservationType
 from fusion_core.configs.observers import (
     ObserverFactory,
     ObserverSpec,
@@ -16,7 +16,7 @@ from fusion_core.configs.pattern_config import (
     check_fuser_arity,
     element_count,
 )
-from fusion_core.configs.qconfig import QConfig, QConfigMapping
+from fusion_core.configs.qconfig import QConfig, QConfigMapping, mode_of
 
 __all__ = [
     "API_VERSION",
@@ -27,6 +27,7 @@ __all__ = [
     "DTypeConfig",
     "DTypeWithConstraints",
     "LoweringRule",
+    "Mode",
     "ObservationType",
     "ObserverFactory",
     "ObserverSpec",
@@ -37,5 +38,6 @@ __all__ = [
     "Skip",
     "check_fuser_arity",
     "element_count",
+    "mode_of",
     "quantized_type",
 ]

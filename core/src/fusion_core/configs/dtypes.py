@@ -99,6 +99,9 @@ class DTypeConfig(BaseModel):
 
 
 INTEGER_DTYPES = frozenset(
-    {torch.quint8, torch.qint8, torch.qint32, torch.uint8, torch.int8, torch.int32}
+    {
+        *(torch.quint8, torch.qint8, torch.qint32, torch.quint4x2),
+        *(torch.uint8, torch.int8, torch.int32),
+    }
 )
 """Dtypes in which values are stored as integer codes."""

@@ -1,4 +1,4 @@
-"""How the output of a pattern is observed, relative to its inputs."""
+"""How the output of a pattern is observed, relative to its inputs, and where parameters come from."""
 
 from __future__ import annotations
 
@@ -16,3 +16,16 @@ class ObservationType(Enum):
 
     INPUT_OUTPUT_NOT_OBSERVED = "none"
     """Nothing is observed: operations that read sizes."""
+
+
+class Mode(Enum):
+    """Where an operation's quantization parameters come from."""
+
+    STATIC = "static"
+    """Inputs and output are observed on data beforehand."""
+
+    DYNAMIC = "dynamic"
+    """The input's are chosen from each tensor while running; the output is float."""
+
+    WEIGHT_ONLY = "weight only"
+    """Only the weight is quantized; inputs and output are float."""

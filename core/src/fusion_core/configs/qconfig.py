@@ -6,6 +6,7 @@ import re
 from collections.abc import Sequence
 from typing import Annotated, Any
 
+import torch
 from pydantic import (
     BaseModel,
     ConfigDict,
@@ -16,7 +17,8 @@ from pydantic import (
 )
 
 from fusion_core.configs.names import Function, PicklableModel, qualified_name
-from fusion_core.configs.observers import ObserverFactory, ObserverSpec
+from fusion_core.configs.observation import Mode
+from fusion_core.configs.observers import ObserverFactory, ObserverSpec, quantized_type
 
 Observer = ObserverSpec | Function
 
@@ -47,6 +49,14 @@ class QConfig(BaseModel):
     def output_observer(self) -> ObserverFactory:
         """Builds the observer of the output."""
         return self.output or self.activation
+
+
+def mode_of(qconfig: QConfig) -> Mode:
+    """How an operation with this qconfig is quantized; its input's observer decides."""
+    wanted = quantized_type(qconfig.input_observer)
+    if wanted.is_dynamic:
+        return Mode.DYNAMIC
+    return Mode.WEIGHT_ONLY if wanted.dtype is torch.float32 else Mode.STATIC
 
 
 def _check_regular_expression(regex: str) -> None:

@@ -133,7 +133,8 @@ class _Reach:
         return [
             path
             for path, observer in self._observers.items()
-            if not getattr(observer, "observed", path in self._called)
+            if not getattr(observer, "is_dynamic", False)
+            and not getattr(observer, "observed", path in self._called)
         ]
 
 

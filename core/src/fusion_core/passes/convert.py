@@ -2,23 +2,30 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
-from torch import Tensor, nn
 from torch.fx import GraphModule, Node
 from torch.fx.node import map_arg
 
 from fusion_core.errors import CalibrationError, first_few
 from fusion_core.ledger import Status
-from fusion_core.passes.edit import copy_model, copy_module, finish
-from fusion_core.passes.record import PassRecord, Stage, WeightPlan, advance, record_of
+from fusion_core.passes.edit import Names, copy_model, finish
+from fusion_core.passes.observed import label_of, needs_data
+from fusion_core.passes.record import PassRecord, Stage, advance, record_of
+from fusion_core.passes.weights import quantize_module
 from fusion_core.qops import (
-    QuantizedTensor,
+    dequantize_dynamic,
+    dequantize_per_channel,
     dequantize_per_tensor,
+    quantize_per_channel,
     quantize_per_tensor,
+    quantize_per_tensor_dynamic,
     storage_dtype,
 )
+
+_SYMMETRIC = {torch.per_tensor_symmetric, torch.per_channel_symmetric}
 
 
 def convert(model: GraphModule) -> GraphModule:
@@ -43,11 +50,11 @@ def convert(model: GraphModule) -> GraphModule:
     converted = copy_model(model)
     mine = advance(converted, record, Stage.CONVERTED)
     for path, plan in record.weights.items():
-        _quantize_weight(converted, path, plan)
-    observers = set(record.observers)
+        quantize_module(converted, path, plan)
+    observers, names = set(record.observers), Names(converted)
     for node in list(converted.graph.nodes):
         if node.op == "call_module" and node.target in observers:
-            _replace_observer(converted, node)
+            _replace_observer(converted, node, names)
     mine.observers = ()
     for line in mine.ledger:
         if line.pattern is not None:
@@ -58,97 +65,69 @@ def convert(model: GraphModule) -> GraphModule:
 def _check_calibrated(model: GraphModule, record: PassRecord) -> None:
     if record.stage >= Stage.CALIBRATED:
         return
-    unseen = []
-    for path in record.observers:
-        observer = model.get_submodule(path)
-        if not _has_seen_data(observer):
-            unseen.append(str(getattr(observer, "label", "") or path))
+    observers = ((path, model.get_submodule(path)) for path in record.observers)
+    unseen = [label_of(observer, path) for path, observer in observers if needs_data(observer)]
     if unseen:
         listed = first_few(unseen)
         msg = f"the model has not been calibrated at {listed}; run calibrate(model, data) before convert"
         raise CalibrationError(msg)
 
 
-def _has_seen_data(observer: Any) -> bool:
-    """Whether an observer recorded anything; PyTorch's say so by a range that is not inside out."""
-    observed = getattr(observer, "observed", None)
-    low, high = getattr(observer, "min_val", None), getattr(observer, "max_val", None)
-    if observed is not None or not isinstance(low, Tensor) or not isinstance(high, Tensor):
-        return observed is not False
-    return low.numel() > 0 and bool((low <= high).all())
-
-
-def quantize_weight(weight: Tensor, plan: WeightPlan) -> QuantizedTensor:
-    """``weight`` rounded to the nearest code at the scale its observer chooses.
-
-    Args:
-        weight: Float tensor.
-        plan: How it is quantized.
-    """
-    observer: Any = plan.observer()
-    observer(weight.detach())
-    scale, zero_point = observer.calculate_qparams()
-    axis = (
-        getattr(observer, "ch_axis", None)
-        if scale.numel() > 1 or _is_per_channel(observer)
-        else None
-    )
-    return QuantizedTensor.from_float(
-        weight,
-        scale.float(),
-        zero_point.to(torch.int32),
-        axis=axis,
-        quant_min=observer.quant_min,
-        quant_max=observer.quant_max,
-        dtype=storage_dtype(observer.dtype),
-    )
-
-
-def _is_per_channel(observer: Any) -> bool:
-    return observer.qscheme in {torch.per_channel_affine, torch.per_channel_symmetric}
-
-
-def _quantize_weight(model: GraphModule, path: str, plan: WeightPlan) -> None:
-    module = model.get_submodule(path)
-    weighted = module.get_submodule(plan.part) if plan.part else module
-    codes = quantize_weight(weighted.weight, plan)  # type: ignore[arg-type]  # what makes it weighted
-    reference: nn.Module = plan.reference.from_float(copy_module(weighted), codes)
-    if not plan.part:
-        model.add_submodule(path, reference.eval())
-        return
-    container = copy_module(module)
-    container.add_module(plan.part, reference)
-    model.add_submodule(path, container.eval())
-
-
-def _replace_observer(model: GraphModule, node: Node) -> None:
+def _replace_observer(model: GraphModule, node: Node, names: Names) -> None:
+    """Put a quantize in place of an observer's call, and a dequantize at every place that reads it."""
     observer: Any = model.get_submodule(str(node.target))
-    scale, zero_point = _parameters(observer, str(node.target))
-    dtype = storage_dtype(observer.dtype)
-    graph = model.graph
-    with graph.inserting_before(node):
-        arguments = (node.args[0], scale, zero_point, observer.quant_min, observer.quant_max, dtype)
-        quantize = graph.call_function(quantize_per_tensor, arguments)
+    with model.graph.inserting_before(node):
+        quantize, dequantize = _pair(model, node, observer, names)
     quantize.meta = dict(node.meta)
 
     def dequantized(value: Node) -> Node:
         if value is not node:
             return value
-        dequantize = graph.call_function(dequantize_per_tensor, (quantize, scale, zero_point))
-        dequantize.meta = dict(node.meta)
-        return dequantize
+        read = dequantize()
+        read.meta = dict(node.meta)
+        return read
 
     for user in list(node.users):
-        with graph.inserting_before(user):
+        with model.graph.inserting_before(user):
             user.args, user.kwargs = map_arg((user.args, user.kwargs), dequantized)
-    graph.erase_node(node)
+    model.graph.erase_node(node)
 
 
-def _parameters(observer: Any, path: str) -> tuple[float, int]:
+def _pair(
+    model: GraphModule, node: Node, observer: Any, names: Names
+) -> tuple[Node, Callable[[], Node]]:
+    """A quantize of the observed value, and what makes a dequantize of it."""
+    graph, value = model.graph, node.args[0]
+    limits = observer.quant_min, observer.quant_max, storage_dtype(observer.dtype)
+    if getattr(observer, "is_dynamic", False):
+        is_symmetric = observer.qscheme in _SYMMETRIC
+        arguments = (value, *limits, is_symmetric, float(observer.eps))
+        quantize = graph.call_function(quantize_per_tensor_dynamic, arguments)
+        return quantize, lambda: graph.call_function(dequantize_dynamic, (quantize,))
     scale, zero_point = observer.calculate_qparams()
-    value = float(scale)
-    if not 0.0 < value < float("inf"):
-        label = getattr(observer, "label", "") or path
-        msg = f"{label} was observed with a range that gives the scale {value}; check the calibration data"
+    _check_scale(scale, label_of(observer, str(node.target)))
+    if scale.numel() == 1 and getattr(observer, "ch_axis", None) is None:
+        parameters: tuple[Any, ...] = float(scale), int(zero_point)
+        quantize = graph.call_function(quantize_per_tensor, (value, *parameters, *limits))
+        return quantize, lambda: graph.call_function(dequantize_per_tensor, (quantize, *parameters))
+    held = (
+        _held(model, "scale", scale.float(), names),
+        _held(model, "zero_point", zero_point.to(torch.int32), names),
+    )
+    axis = observer.ch_axis
+    quantize = graph.call_function(quantize_per_channel, (value, *held, axis, *limits))
+    return quantize, lambda: graph.call_function(dequantize_per_channel, (quantize, *held, axis))
+
+
+def _held(model: GraphModule, stem: str, value: torch.Tensor, names: Names) -> Node:
+    """A buffer of the model with ``value``, and the node that reads it."""
+    name = names.fresh(stem)
+    model.register_buffer(name, value)
+    return model.graph.get_attr(name)
+
+
+def _check_scale(scale: torch.Tensor, label: str) -> None:
+    if not bool(((scale > 0) & scale.isfinite()).all()):
+        worst = float(scale.flatten()[0]) if scale.numel() == 1 else scale.tolist()
+        msg = f"{label} was observed with a range that gives the scale {worst}; check the calibration data"
         raise CalibrationError(msg)
-    return value, int(zero_point)

@@ -9,12 +9,20 @@ import torch
 from fusion_core.configs import (
     DTypeConfig,
     DTypeWithConstraints,
-    ObserverFactory,
     QConfig,
     QuantizedType,
     quantized_type,
 )
 
+_FLOAT = QuantizedType(
+    torch.float32,
+    qscheme=None,
+    quant_min=None,
+    quant_max=None,
+    eps=None,
+    is_dynamic=False,
+    fixed=None,
+)
 _SAME = {torch.uint8: torch.quint8, torch.int8: torch.qint8, torch.int32: torch.qint32}
 
 
@@ -59,17 +67,22 @@ def _problem(config: DTypeConfig, qconfig: QConfig, *, weighted: bool) -> str | 
             if dynamic
             else "the backend's kernel is dynamic"
         )
-    checks: list[tuple[str, DTypeWithConstraints, ObserverFactory]] = [
-        ("input", config.constraints("input"), qconfig.input_observer),
-        ("output", config.constraints("output"), qconfig.output_observer),
+    checks: list[tuple[str, DTypeWithConstraints, QuantizedType]] = [
+        ("input", config.constraints("input"), quantized_type(qconfig.input_observer)),
+        ("output", config.constraints("output"), _given(qconfig, dynamic=dynamic)),
     ]
     if weighted:
-        checks.append(("weight", config.constraints("weight"), qconfig.weight))
-    for place, wanted, observer in checks:
-        problem = unsatisfied(wanted, quantized_type(observer))
+        checks.append(("weight", config.constraints("weight"), quantized_type(qconfig.weight)))
+    for place, wanted, have in checks:
+        problem = unsatisfied(wanted, have)
         if problem is not None:
             return f"its {place} {problem}"
     return None
+
+
+def _given(qconfig: QConfig, *, dynamic: bool) -> QuantizedType:
+    """What the output will be; nobody knows beforehand what a dynamic operation would give, so it is float."""
+    return _FLOAT if dynamic else quantized_type(qconfig.output_observer)
 
 
 def unsatisfied(wanted: DTypeWithConstraints, have: QuantizedType) -> str | None:

@@ -2,17 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import torch
 from torch.fx import GraphModule, Node
 
-from fusion_core.configs import ObservationType, QConfig, QConfigMapping, Skip
+from fusion_core.configs import (
+    DTypeConfig,
+    Mode,
+    ObservationType,
+    QConfig,
+    QConfigMapping,
+    Skip,
+    mode_of,
+)
 from fusion_core.ledger import Ledger, Status
 from fusion_core.matcher import CallGraph, Match, NoMatch, nearest_miss, scan
 from fusion_core.nn.weighted import weighted_part
 from fusion_core.passes.dtypes import allows_float_output, choose_dtype_config
+from fusion_core.passes.fixed_range import with_fixed_output
 from fusion_core.passes.indices import quantization_index
 from fusion_core.passes.record import WeightPlan, member_names, members
 from fusion_core.passes.roots import call_plugin, root_node
@@ -22,6 +31,8 @@ from fusion_core.registry import Backend, PatternEntry
 
 SEPARATE = ObservationType.OUTPUT_USE_DIFFERENT_OBSERVER_AS_INPUT
 SHARED = ObservationType.OUTPUT_SHARE_OBSERVER_WITH_INPUT
+GLOBAL = "global"
+"""What a qconfig mapping calls the rule that is none of any operation's own."""
 
 
 @dataclass(slots=True)
@@ -32,6 +43,7 @@ class Group:
         match: The match.
         root: Node that carries the weight, or the first to run.
         qconfig: What it is quantized with.
+        mode: Whether its inputs are quantized, and from what.
         observation: How its output is observed.
         inputs: Values from outside that are quantized for it.
         functional_weights: Of those, the ones that a function takes as its weight.
@@ -42,6 +54,7 @@ class Group:
     match: Match[PatternEntry]
     root: Node
     qconfig: QConfig
+    mode: Mode
     observation: ObservationType
     inputs: tuple[Node, ...]
     functional_weights: tuple[Node, ...]
@@ -76,64 +89,109 @@ def find_groups(
             _accept(ledger, decided)
             if decided.observation in {SEPARATE, SHARED}:
                 groups.append(decided)
-                quantized.add(node)
+                quantized.update((node,) if decided.mode is Mode.STATIC else ())
         elif node not in inside and node.op.startswith("call_"):
             _refuse(ledger, (node,), _unmatched(node, calls, backend))
             _note_near_miss(ledger, node, nearest_miss(node, calls, index))
-    read_quantized = {value for group in groups for value in group.inputs}
+    _settle_float_outputs(groups)
+    return groups
+
+
+def _settle_float_outputs(groups: list[Group]) -> None:
+    static = [group for group in groups if group.mode is Mode.STATIC]
+    read_quantized = {value for group in static for value in group.inputs}
     for group in groups:
-        group.gives_float = (
+        group.gives_float = group.mode is not Mode.STATIC or (
             group.weight is not None
             and group.match.anchor not in read_quantized
             and allows_float_output(group.match.entry.config.dtype_configs, group.qconfig)
         )
-    return groups
 
 
 def _decide(
     match: Match[PatternEntry], mapping: QConfigMapping, calls: CallGraph, quantized: set[Node]
 ) -> Group | Skip:
     config = match.entry.config
-    if config.constraint is not None:
-        verdict = call_plugin(match, "constraint", config.constraint, match.node_pattern)
-        if isinstance(verdict, Skip):
-            return verdict
-    qconfig, rule = _resolve(match, mapping)
-    if qconfig is None:
-        return Skip(f"the qconfig mapping leaves it in float ({rule})")
-    root = root_node(match)
+    qconfig = _qconfig(match, mapping)
+    if isinstance(qconfig, Skip):
+        return qconfig
+    root, mode = root_node(match), mode_of(qconfig)
     weights = _functional_weights(match, root, calls)
-    inputs = tuple(_tensor_inputs(match, calls))
-    operand = _operand_problem(match, (*inputs, *weights))
-    if operand is not None:
-        return Skip(operand)
+    inputs = _quantized_inputs(match, root, calls, mode)
     module = calls.module(root)
     part = None if module is None else weighted_part(module, config)
     weighted = part is not None or bool(weights)
-    chosen, problem = choose_dtype_config(config.dtype_configs, qconfig, weighted=weighted)
     observation = config.num_tensor_args_to_observation_type.get(
         len(inputs), config.observation_type
     )
-    if chosen is None and observation in {SEPARATE, SHARED}:
-        return Skip(problem)
+    if observation in {SEPARATE, SHARED}:
+        operand = _operand_problem(match, (*inputs, *weights), mode)
+        completed = operand or _completed(config.dtype_configs, qconfig, weighted=weighted)
+        if isinstance(completed, str):
+            return Skip(completed)
+        qconfig = completed
     if observation is SHARED and not any(each in quantized for each in inputs):
         return Skip(
             "none of its inputs is quantized, and quantizing for it alone would gain nothing"
         )
     plan = None if part is None else WeightPlan(qconfig.weight, *part)
-    return Group(match, root, qconfig, observation, inputs, weights, plan)
+    return Group(match, root, qconfig, mode, observation, inputs, weights, plan)
+
+
+def _qconfig(match: Match[PatternEntry], mapping: QConfigMapping) -> QConfig | Skip:
+    """What ``match`` is to be quantized with, unless the plugin or the user keeps it in float."""
+    constraint = match.entry.config.constraint
+    if constraint is not None:
+        verdict = call_plugin(match, "constraint", constraint, match.node_pattern)
+        if isinstance(verdict, Skip):
+            return verdict
+    qconfig, rule = _resolve(match, mapping)
+    return qconfig or Skip(f"the qconfig mapping leaves it in float ({rule})")
+
+
+def _completed(
+    configs: Sequence[DTypeConfig], qconfig: QConfig, *, weighted: bool
+) -> QConfig | str:
+    """``qconfig`` as the first combination of dtypes that it satisfies completes it, or why none is satisfied."""
+    mode = mode_of(qconfig)
+    if mode is not Mode.STATIC and not weighted:
+        return f"the qconfig is {mode.value}, and it has no weight"
+    reasons: list[tuple[bool, int, str]] = []
+    for config in configs:
+        completed = with_fixed_output(config, qconfig)
+        chosen, problem = choose_dtype_config((config,), completed, weighted=weighted)
+        if chosen is not None:
+            return completed
+        reasons.append((config.is_dynamic != (mode is Mode.DYNAMIC), len(reasons), problem))
+    # What stopped a combination of the same mode says more than that another has another mode.
+    return min(reasons)[-1] if reasons else "the backend lists no dtypes for it"
+
+
+def _quantized_inputs(
+    match: Match[PatternEntry], root: Node, calls: CallGraph, mode: Mode
+) -> tuple[Node, ...]:
+    """The values from outside that are quantized: all, the one that the weight meets, or none."""
+    if mode is Mode.WEIGHT_ONLY:
+        return ()
+    inputs = tuple(_tensor_inputs(match, calls))
+    if mode is Mode.STATIC:
+        return inputs
+    # A hidden state or another operand that is added behind the product stays in float.
+    first = next((each for each in root.all_input_nodes if each in inputs), None)
+    return () if first is None else (first,)
 
 
 def _resolve(match: Match[PatternEntry], mapping: QConfigMapping) -> tuple[QConfig | None, str]:
-    """The root's qconfig; None as soon as any member of the match is to stay in float."""
+    """The root's qconfig; None as soon as a rule of its own leaves any member of the match in float."""
     resolved = [
         mapping.resolve(each.path, each.object_types, scope=each.scope, order=each.order)
         for each in members(reversed(match.nodes))
     ]
     if not resolved:
-        return mapping.global_qconfig, "global"
-    excluded = next((each for each in resolved if each[0] is None), None)
-    return excluded or resolved[0]
+        return mapping.global_qconfig, GLOBAL
+    # That no rule speaks of a member excludes nothing: it goes with the weight.
+    excluded = (each for each in resolved if each[0] is None and each[1] != GLOBAL)
+    return next(excluded, resolved[0])
 
 
 def _functional_weights(
@@ -167,13 +225,15 @@ def _tensor_inputs(match: Match[PatternEntry], calls: CallGraph) -> Iterator[Nod
             yield node
 
 
-def _operand_problem(match: Match[PatternEntry], operands: tuple[Node, ...]) -> str | None:
-    if match.entry.config.observation_type not in {SEPARATE, SHARED}:
+def _operand_problem(
+    match: Match[PatternEntry], operands: tuple[Node, ...], mode: Mode
+) -> str | None:
+    if mode is Mode.WEIGHT_ONLY:
         return None
     for operand in operands:
         if dtype_of(operand) != torch.float32:
             return f"its operand {operand.name} is {dtype_of(operand)}"
-    if dtype_of(match.anchor) != torch.float32:
+    if mode is Mode.STATIC and dtype_of(match.anchor) != torch.float32:
         given = dtype_of(match.anchor)
         return f"its result is {given}" if given else "its result is not one tensor"
     return None if operands else "it has no tensor operand"
@@ -185,14 +245,14 @@ def _accept(ledger: Ledger, group: Group) -> None:
         line.plugin = line.plugin or str(entry.origin)
         line.pattern = line.pattern or render(group.match.reading)
         line.priority = entry.priority if line.priority is None else line.priority
-        line.reason = None
+        line.reason, line.mode = None, group.mode.value
 
 
 def _refuse(ledger: Ledger, nodes: tuple[Node, ...], reason: str) -> None:
     for line in ledger.of(member_names(nodes)):
         if line.status is Status.NO_TENSOR:
             continue
-        line.plugin = line.pattern = line.priority = None
+        line.plugin = line.pattern = line.priority = line.mode = None
         line.reason = line.reason or reason
 
 

@@ -11,6 +11,7 @@ from torch.fx import GraphModule, Node
 from fusion_core.catalog import static_qconfig
 from fusion_core.configs import ObserverFactory, QConfigMapping
 from fusion_core.errors import UnknownModuleNameError
+from fusion_core.passes.constants import observe_constants
 from fusion_core.passes.edit import Names, copy_model, finish
 from fusion_core.passes.groups import SHARED, Group, find_groups
 from fusion_core.passes.record import PassRecord, Stage, advance, members, record_of
@@ -57,6 +58,7 @@ def prepare(
         str(group.root.target): group.weight for group in groups if group.weight is not None
     }
     mine.observers = _insert(prepared, _Slots.of(groups))
+    observe_constants(prepared, mine.observers)
     return finish(prepared)
 
 

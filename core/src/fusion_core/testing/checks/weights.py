@@ -12,8 +12,8 @@ from torch.func import functional_call
 
 from fusion_core.configs import INTEGER_DTYPES, QConfig
 from fusion_core.nn.reference import REFERENCE_OF
-from fusion_core.passes.convert import quantize_weight
 from fusion_core.passes.record import WeightPlan
+from fusion_core.passes.weights import quantize_weight
 from fusion_core.registry import PatternEntry
 from fusion_core.testing.measures import sqnr
 from fusion_core.testing.qconfigs import fitting_qconfig, weight_observer
