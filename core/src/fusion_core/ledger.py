@@ -11,7 +11,10 @@ class Status(Enum):
     """What became of an operation."""
 
     INT8 = "int8"
-    """Runs in the backend's kernel."""
+    """Runs in the backend's kernel, with a weight of 8 bits or fewer where it has one."""
+
+    FLOAT16 = "float16"
+    """Runs in the backend's kernel, in float with a weight of float16."""
 
     REFERENCE = "reference"
     """Quantized, but no kernel took it: dequantize, float operation, quantize."""
@@ -44,6 +47,7 @@ class LedgerEntry:
         pattern: Pattern it was accepted by.
         priority: That pattern's priority.
         mode: How it is quantized: ``"static"``, ``"dynamic"`` or ``"weight only"``.
+        weight: Dtype of the quantized weight, for example ``"qint8"`` or ``"float16"``; None without one.
         kernel: Lowering rule that took it.
         reason: Why it is not int8.
         near_miss: The pattern that came nearest, and what stopped it.
@@ -61,6 +65,7 @@ class LedgerEntry:
     reason: str | None = None
     near_miss: str | None = None
     mode: str | None = None
+    weight: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,6 +16,7 @@ from fusion_core.configs import (
     QConfigMapping,
     Skip,
     mode_of,
+    quantized_type,
 )
 from fusion_core.ledger import Ledger, Status
 from fusion_core.matcher import CallGraph, Match, NoMatch, nearest_miss, scan
@@ -240,19 +241,21 @@ def _operand_problem(
 
 
 def _accept(ledger: Ledger, group: Group) -> None:
-    entry = group.match.entry
+    entry, weight = group.match.entry, None
+    if group.weight is not None or group.functional_weights:
+        weight = str(quantized_type(group.qconfig.weight).dtype).removeprefix("torch.")
     for line in ledger.of(member_names(group.match.nodes)):
         line.plugin = line.plugin or str(entry.origin)
         line.pattern = line.pattern or render(group.match.reading)
         line.priority = entry.priority if line.priority is None else line.priority
-        line.reason, line.mode = None, group.mode.value
+        line.reason, line.mode, line.weight = None, group.mode.value, weight
 
 
 def _refuse(ledger: Ledger, nodes: tuple[Node, ...], reason: str) -> None:
     for line in ledger.of(member_names(nodes)):
         if line.status is Status.NO_TENSOR:
             continue
-        line.plugin = line.pattern = line.priority = line.mode = None
+        line.plugin = line.pattern = line.priority = line.mode = line.weight = None
         line.reason = line.reason or reason
 
 

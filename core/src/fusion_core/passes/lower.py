@@ -121,7 +121,8 @@ def _settle(ledger: Ledger, model: GraphModule, result: Scan[LoweringEntry]) -> 
     """Tell the ledger what runs in a kernel, and what is quantized but found none."""
     for match in result.matches:
         for line in ledger.of(member_names(match.nodes)):
-            line.status, line.kernel, line.reason = Status.INT8, match.entry.rule.label, None
+            line.status = Status.FLOAT16 if line.weight == "float16" else Status.INT8
+            line.kernel, line.reason = match.entry.rule.label, None
     lowered = {node for match in result.matches for node in match.nodes}
     refusals = _refusals_behind(model, result)
     for node in model.graph.nodes:

@@ -25,7 +25,7 @@ from fusion_core.report.explained import NodeExplanation, StageExplanation
 from fusion_core.report.explanation import Explanation
 from fusion_core.report.sweeps import Swept, swept
 
-_QUANTIZED = (Status.INT8, Status.REFERENCE)
+_QUANTIZED = (Status.INT8, Status.FLOAT16, Status.REFERENCE)
 _LATER = "it is not lowered yet"
 _UNSEEN = (
     "Traced without example_inputs: shapes are not known, and every value passes for a float "
@@ -196,6 +196,7 @@ def _outcome(
         Status.REMOVED: f"removed: {entry.reason}",
         Status.NO_TENSOR: "gives no tensor, so there is nothing to quantize",
         Status.INT8: f"runs in the kernel {entry.kernel}{together}",
+        Status.FLOAT16: f"runs in the kernel {entry.kernel}{together}, with a weight of float16",
         Status.REFERENCE: f"quantized{together}, but runs in no kernel: {entry.reason or _LATER}",
     }
     if entry.status in said:

@@ -20,6 +20,7 @@ class Int8Group:
         macs: Their multiply-accumulates.
         pattern: The pattern they were accepted by.
         kernel: The lowering rule that took them.
+        mode: Where their quantization parameters come from.
         plugin: Name of the plugin that contributed the pattern.
     """
 
@@ -27,6 +28,7 @@ class Int8Group:
     macs: int
     pattern: str
     kernel: str
+    mode: str
     plugin: str
 
 
@@ -90,7 +92,7 @@ def int8_groups(ledger: Iterable[LedgerEntry]) -> list[Int8Group]:
     groups = defaultdict(list)
     for each in ledger:
         if each.status is Status.INT8:
-            key = (each.pattern or "", each.kernel or "", _plugin(each))
+            key = (each.pattern or "", each.kernel or "", each.mode or "", _plugin(each))
             groups[key].append(each)
     rows = [Int8Group(len(group), _macs(group), *key) for key, group in groups.items()]
     return sorted(rows, key=lambda row: -row.macs)
@@ -110,6 +112,8 @@ def _why(entry: LedgerEntry) -> str:
     reason = entry.reason
     if entry.status is Status.NO_TENSOR:
         return "it gives no tensor"
+    if entry.status is Status.FLOAT16:
+        return f"its weight is float16, by {entry.kernel}"
     if reason is None and entry.pattern is not None:
         reason = f"taken by {entry.pattern} of {_plugin(entry)}, and not yet lowered"
     parts = [reason or "not yet decided"]

@@ -15,6 +15,7 @@ from fusion_core.report.rows import EntryRow, Int8Group, OtherRow
 
 _STYLES = {
     Status.INT8: "green",
+    Status.FLOAT16: "green",
     Status.REFERENCE: "yellow",
     Status.FLOAT: "red",
     Status.REMOVED: "dim",
@@ -57,11 +58,11 @@ def int8_table(rows: Sequence[Int8Group]) -> Iterator[RenderableType]:
     """What is int8, and through whom."""
     if not rows:
         return
-    drawn = table("int8", ("#", "MACs", "plugin", "kernel", "pattern"))
+    drawn = table("int8", ("#", "MACs", "mode", "plugin", "kernel", "pattern"))
     for row in rows:
         drawn.add_row(
             *(str(row.count), amount(row.macs)),
-            *(Text(each) for each in (row.plugin, row.kernel, row.pattern)),
+            *(Text(each) for each in (row.mode, row.plugin, row.kernel, row.pattern)),
         )
     yield drawn
 
