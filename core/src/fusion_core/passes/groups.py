@@ -127,7 +127,7 @@ def _decide(
     )
     if observation in {SEPARATE, SHARED}:
         operand = _operand_problem(match, (*inputs, *weights), mode)
-        completed = operand or _completed(config.dtype_configs, qconfig, weighted=weighted)
+        completed = operand or completed_qconfig(config.dtype_configs, qconfig, weighted=weighted)
         if isinstance(completed, str):
             return Skip(completed)
         qconfig = completed
@@ -150,10 +150,20 @@ def _qconfig(match: Match[PatternEntry], mapping: QConfigMapping) -> QConfig | S
     return qconfig or Skip(f"the qconfig mapping leaves it in float ({rule})")
 
 
-def _completed(
+def completed_qconfig(
     configs: Sequence[DTypeConfig], qconfig: QConfig, *, weighted: bool
 ) -> QConfig | str:
-    """``qconfig`` as the first combination of dtypes that it satisfies completes it, or why none is satisfied."""
+    """``qconfig`` as the first combination of dtypes that it satisfies completes it.
+
+    Args:
+        configs: Combinations the backend's kernel takes, preferred ones first.
+        qconfig: What an operation is to be quantized with.
+        weighted: Whether the operation has a weight.
+
+    Returns:
+        The qconfig, with the output's fixed parameters where there are any; or why no combination
+        is satisfied.
+    """
     mode = mode_of(qconfig)
     if mode is not Mode.STATIC and not weighted:
         return f"the qconfig is {mode.value}, and it has no weight"

@@ -9,7 +9,7 @@ from torch import nn
 
 from fusion_core.configs import ObservationType, QConfig, QConfigMapping
 from fusion_core.nn.reference import REFERENCE_OF
-from fusion_core.passes.dtypes import choose_dtype_config
+from fusion_core.passes.groups import completed_qconfig
 from fusion_core.passes.prepare import default_mapping
 from fusion_core.patterns import anchors_of
 from fusion_core.registry import Backend, PatternEntry
@@ -19,7 +19,8 @@ from fusion_core.report.findings import Finding, Severity
 def config_findings(backend: Backend) -> Iterator[Finding]:
     """What is wrong with each entry of ``backend``, read without a model."""
     quantized = tuple(_quantized_types(backend))
-    qconfigs = tuple(_qconfigs(default_mapping(backend)))
+    mappings = (default_mapping(backend), *backend.qconfig_mappings.values())
+    qconfigs = tuple(each for mapping in mappings for each in _qconfigs(mapping))
     for entry in backend.entries:
         if entry.config.fuser_method is not None:
             yield from _unquantized(entry, quantized)
@@ -76,14 +77,15 @@ def _without_dtypes(entry: PatternEntry) -> Iterator[Finding]:
 
 def _unsatisfied(entry: PatternEntry, qconfigs: tuple[QConfig, ...]) -> Iterator[Finding]:
     configs, weighted = entry.config.dtype_configs, _is_weighted(entry)
-    choices = [choose_dtype_config(configs, each, weighted=weighted) for each in qconfigs]
-    if not choices or any(chosen is not None for chosen, _ in choices):
+    choices = [completed_qconfig(configs, each, weighted=weighted) for each in qconfigs]
+    problems = [each for each in choices if isinstance(each, str)]
+    if len(problems) < len(choices) or not choices:
         return
     yield finding(
         entry,
         "warning",
-        f"no qconfig of the default mapping fits its dtypes: {choices[0][1]}",
-        "correct the dtype configs or the hook fusion_default_qconfig_mapping",
+        f"no qconfig of the backend's mappings fits its dtypes: {problems[0]}",
+        "correct the dtype configs, or the hooks fusion_default_qconfig_mapping and fusion_qconfig_mappings",
     )
 
 
