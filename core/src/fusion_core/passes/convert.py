@@ -11,8 +11,10 @@ from torch.fx.node import map_arg
 
 from fusion_core.errors import CalibrationError, first_few
 from fusion_core.ledger import Status
-from fusion_core.passes.edit import Names, copy_model, finish
+from fusion_core.passes.biases import round_biases
+from fusion_core.passes.edit import Names, finish
 from fusion_core.passes.observed import label_of, needs_data
+from fusion_core.passes.qat import copy_to_convert, remove_dropout, trained_plans
 from fusion_core.passes.record import PassRecord, Stage, advance, record_of
 from fusion_core.passes.weights import quantize_module
 from fusion_core.qops import (
@@ -47,14 +49,18 @@ def convert(model: GraphModule) -> GraphModule:
     """
     record = record_of(model, Stage.PREPARED, "convert")
     _check_calibrated(model, record)
-    converted = copy_model(model)
+    converted = copy_to_convert(model, record)
     mine = advance(converted, record, Stage.CONVERTED)
-    for path, plan in record.weights.items():
+    if record.qat:
+        mine.weights = trained_plans(converted, record.weights)
+        remove_dropout(converted, mine.ledger)
+    for path, plan in mine.weights.items():
         quantize_module(converted, path, plan)
     observers, names = set(record.observers), Names(converted)
     for node in list(converted.graph.nodes):
         if node.op == "call_module" and node.target in observers:
             _replace_observer(converted, node, names)
+    round_biases(converted, mine.weights)
     mine.observers = ()
     for line in mine.ledger:
         if line.pattern is not None:
@@ -69,7 +75,10 @@ def _check_calibrated(model: GraphModule, record: PassRecord) -> None:
     unseen = [label_of(observer, path) for path, observer in observers if needs_data(observer)]
     if unseen:
         listed = first_few(unseen)
-        msg = f"the model has not been calibrated at {listed}; run calibrate(model, data) before convert"
+        msg = (
+            f"the model has not been calibrated at {listed}; run calibrate(model, data) before convert, "
+            "or give quantize calibration="
+        )
         raise CalibrationError(msg)
 
 

@@ -135,7 +135,8 @@ def _decide(
         return Skip(
             "none of its inputs is quantized, and quantizing for it alone would gain nothing"
         )
-    plan = None if part is None else WeightPlan(qconfig.weight, *part)
+    bias = None if qconfig.bias is None else quantized_type(qconfig.bias).dtype
+    plan = None if part is None else WeightPlan(qconfig.weight, *part, bias=bias)
     return Group(match, root, qconfig, mode, observation, inputs, weights, plan)
 
 

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
+from torch import nn
 from torch.fx import GraphModule, Node
 
-from fusion_core.catalog import static_qconfig
 from fusion_core.configs import ObserverFactory, QConfigMapping
 from fusion_core.errors import UnknownModuleNameError
 from fusion_core.passes.constants import observe_constants
+from fusion_core.passes.dropout import SetAside
 from fusion_core.passes.edit import Names, copy_model, finish
 from fusion_core.passes.groups import SHARED, Group, find_groups
+from fusion_core.passes.mappings import mapping_for
+from fusion_core.passes.qat import restore_norms, swap_weighted, training_observer
 from fusion_core.passes.record import PassRecord, Stage, advance, members, record_of
 from fusion_core.registry import Backend, get_backend
 
@@ -24,7 +27,11 @@ Slot: TypeAlias = tuple[Node, ObserverFactory]
 def prepare(
     model: GraphModule,
     backend: str | Backend | None = None,
-    qconfig_mapping: QConfigMapping | None = None,
+    qconfig_mapping: Any = None,
+    *,
+    mode: str | None = None,
+    qconfig: Any = None,
+    qat: bool = False,
 ) -> GraphModule:
     """Insert observers.
 
@@ -35,36 +42,54 @@ def prepare(
     Args:
         model: What :func:`fuse` returned. It is not changed.
         backend: Name of the backend, or the backend; default the one the model was fused for.
-        qconfig_mapping: Which operation gets which observers; default the backend's own, and where it
-            has none :func:`fusion_core.catalog.static_qconfig` for everything.
+        qconfig_mapping: Which operation gets which observers: a :class:`QConfigMapping`, or
+            PyTorch's; default the backend's own for ``mode``, and where it has none
+            :func:`fusion_core.catalog.static_qconfig` for everything.
+        mode: ``"static"``, ``"dynamic"`` or ``"weight_only"``; see :func:`fusion_core.quantize`.
+        qconfig: Name of a preset, or one qconfig for everything.
+        qat: Prepare for quantization-aware training: what is observed is rounded as well, and
+            weights are rounded in forward. The model must have been traced and fused with
+            ``qat=True``.
 
     Returns:
-        A new GraphModule that computes the same and records what flows through it.
+        A new GraphModule that computes the same and records what flows through it; in training, one
+        that computes what the quantized model will.
 
     Raises:
-        ModelStateError: ``model`` has not been fused.
+        ModelStateError: ``model`` has not been fused, or not for training.
+        QConfigError: What is asked for contradicts itself or is not known; its subclasses say what
+            the backend has.
         UnknownModuleNameError: The mapping names a module the model does not have.
     """
     record = record_of(model, Stage.FUSED, "prepare")
     chosen = get_backend(record.backend if backend is None else backend)
-    mapping = qconfig_mapping or default_mapping(chosen)
+    qat = qat or record.qat
+    wanted = "qat" if qat else mode
+    mapping = mapping_for(chosen, mode=wanted, preset=qconfig, given=qconfig_mapping)
     _check_names(mapping, record)
     prepared = copy_model(model)
     mine = advance(prepared, record, Stage.PREPARED)
     mine.backend = mine.ledger.backend = chosen.name
     mine.backend_identity = chosen.identity
+    mine.qat = qat
+    aside = SetAside.of(prepared) if qat else SetAside()
     groups = find_groups(prepared, chosen, mapping, mine.ledger)
     mine.weights = {
         str(group.root.target): group.weight for group in groups if group.weight is not None
     }
-    mine.observers = _insert(prepared, _Slots.of(groups))
+    if qat:
+        swap_weighted(prepared, groups)
+    built = training_observer if qat else _observer
+    mine.observers = _insert(prepared, _Slots.of(groups), built)
+    aside.restore(prepared)
+    restore_norms(prepared)
     observe_constants(prepared, mine.observers)
     return finish(prepared)
 
 
 def default_mapping(backend: Backend) -> QConfigMapping:
     """The mapping used where the user gives none."""
-    return backend.qconfig_mapping or QConfigMapping(global_qconfig=static_qconfig())
+    return mapping_for(backend)
 
 
 def _check_names(mapping: QConfigMapping, record: PassRecord) -> None:
@@ -137,8 +162,14 @@ class _Slots:
         return found
 
 
-def _insert(model: GraphModule, slots: _Slots) -> tuple[str, ...]:
-    """Call an observer at every slot; returns the paths of the observers."""
+def _observer(factory: ObserverFactory) -> nn.Module:
+    return factory()
+
+
+def _insert(
+    model: GraphModule, slots: _Slots, built: Callable[[ObserverFactory], nn.Module]
+) -> tuple[str, ...]:
+    """Call an observer at every slot, as ``built`` builds it; returns the paths of the observers."""
     names = Names(model)
     paths: dict[Slot, str] = {}
     for value, of_value in slots.by_value().items():
@@ -148,7 +179,7 @@ def _insert(model: GraphModule, slots: _Slots) -> tuple[str, ...]:
             is_own = slot[1] == slots.own.get(value)
             if shared not in paths:
                 paths[shared] = names.fresh("observer")
-                observer: Any = slot[1]()
+                observer: Any = built(slot[1]).train(model.training)
                 observer.label = _label(slot, slots, is_own=is_own)
                 model.add_submodule(paths[shared], observer)
             call = _observe(model, current, paths[shared])

@@ -19,6 +19,7 @@ from fusion_core.errors import CalibrationError, first_few
 from fusion_core.nn.fused import Activated
 from fusion_core.nn.reference import ReferenceModule
 from fusion_core.nn.rounding import MAX_POSITIONS, InputMoments, odd_step, round_with_feedback
+from fusion_core.passes.biases import round_biases
 from fusion_core.passes.calibrate import as_arguments, shown
 from fusion_core.passes.edit import copy_model, copy_module, finish
 from fusion_core.passes.record import PassRecord, Stage, WeightPlan, advance, record_of
@@ -26,6 +27,7 @@ from fusion_core.passes.record import PassRecord, Stage, WeightPlan, advance, re
 MAX_COLUMNS = 2304
 """Longest row of a weight for which codes are chosen with feedback: 256 channels of 3 x 3."""
 
+_LAYERS = (nn.Linear, nn.Conv1d, nn.Conv2d, nn.Conv3d)
 _WITH_PLACES = 3
 _NEWTON_STEPS = 4
 _LEAST_SLOPE = 0.1
@@ -74,31 +76,35 @@ def refine(
     mine = advance(refined, record, Stage.CONVERTED)
     switches = {"adaptive rounding": adaptive_rounding, "bias correction": bias_correction}
     steps = ", ".join(name for name, on in switches.items() if on)
-    if not mine.weights or not steps:
+    known = [path for path, plan in mine.weights.items() if _is_known(prepared, path, plan)]
+    if not known or not steps:
         return finish(refined)
     mine.ledger.notes.append(f"refined on {len(batches)} batches: {steps}")
     with torch.no_grad():
-        targets = _float_means(prepared, batches, record) if bias_correction else {}
-        weights = _float_weights(prepared, record) if adaptive_rounding else {}
-        sweep = _Sweep(refined, mine.weights, targets, weights)
+        targets = _float_means(prepared, batches, known) if bias_correction else {}
+        weights = _float_weights(prepared, record, known) if adaptive_rounding else {}
+        sweep = _Sweep(refined, {path: mine.weights[path] for path in known}, targets, weights)
         sweep.run(batches, progress=progress)
+        round_biases(refined, mine.weights)
     if sweep.too_long:
         mine.ledger.notes.append(f"rounded to nearest, rows too long: {first_few(sweep.too_long)}")
     return finish(refined)
 
 
 def _float_means(
-    prepared: GraphModule, batches: list[Any], record: PassRecord
+    prepared: GraphModule, batches: list[Any], paths: Iterable[str]
 ) -> Mapping[str, Tensor]:
     """Mean output of each weighted module in the float model: one row per batch, shape [batches, channels]."""
     plain = _without_observers(prepared)
-    rows: dict[str, list[Tensor]] = {path: [] for path in record.weights}
+    rows: dict[str, list[Tensor]] = {path: [] for path in paths}
     handles = []
-    for path in record.weights:
+    for path, found in rows.items():
         module = plain.get_submodule(path)
 
-        def note(module: nn.Module, _inputs: Any, output: Tensor, path: str = path) -> None:
-            rows[path].append(_channel_means(output, module))
+        def note(
+            module: nn.Module, _inputs: Any, output: Tensor, found: list[Tensor] = found
+        ) -> None:
+            found.append(_channel_means(output, module))
 
         handles.append(module.register_forward_hook(note))
     try:
@@ -111,14 +117,23 @@ def _float_means(
     return {path: torch.cat(each) for path, each in rows.items() if each}
 
 
-def _float_weights(prepared: GraphModule, record: PassRecord) -> Mapping[str, Tensor]:
+def _is_known(prepared: GraphModule, path: str, plan: WeightPlan) -> bool:
+    """Whether a weighted module multiplies as a convolution or a linear layer does, on integer codes."""
+    has_codes = quantized_type(plan.observer).quant_max is not None
+    return has_codes and isinstance(_layer(prepared, path, plan), _LAYERS)
+
+
+def _layer(prepared: GraphModule, path: str, plan: WeightPlan) -> Any:
+    module = prepared.get_submodule(path)
+    return module.get_submodule(plan.part) if plan.part else module
+
+
+def _float_weights(
+    prepared: GraphModule, record: PassRecord, paths: Iterable[str]
+) -> Mapping[str, Tensor]:
     """Float weight of each weighted module, by its path."""
-    found = {}
-    for path, plan in record.weights.items():
-        module = prepared.get_submodule(path)
-        layer: Any = module.get_submodule(plan.part) if plan.part else module
-        found[path] = layer.weight.detach()
-    return found
+    plans = record.weights
+    return {path: _layer(prepared, path, plans[path]).weight.detach() for path in paths}
 
 
 def _without_observers(prepared: GraphModule) -> GraphModule:
