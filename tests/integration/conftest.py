@@ -98,6 +98,12 @@ def sqnr() -> Callable[[Any, Any], float]:
 
 
 @pytest.fixture
+def ledger() -> Callable[[GraphModule], core.Ledger]:
+    """What became of each operation of a lowered model."""
+    return lambda model: record_of(model, Stage.LOWERED, "the test").ledger
+
+
+@pytest.fixture
 def quantized() -> Callable[..., Outcome]:
     """Quantizes a model for fbgemm on some items, and runs all its forms on the last of them."""
 

@@ -203,9 +203,6 @@ def test_a_binary_operation_on_two_inputs_of_the_model_runs_in_int8(quantized, o
 FLOAT_OPERATIONS = [
     ("add alpha", lambda x, y: torch.add(x, y, alpha=2), "add"),
     (".add alpha", lambda x, y: x.add(y, alpha=3), "add"),
-    ("add scalar", lambda x, _: x + 1.5, "operator.add"),
-    ("scalar add", lambda x, _: 1.5 + x, "operator.add"),
-    ("mul scalar", lambda x, _: x * 100.0, "operator.mul"),
     ("sub", operator.sub, "operator.sub"),
     ("pad reflect", lambda x, _: F.pad(x, (1, 1, 1, 1), mode="reflect"), "pad"),
     ("max pool with indices", lambda x, _: F.max_pool2d(x, 2, return_indices=True)[0], "indices"),
@@ -640,7 +637,7 @@ def test_quantizing_twice_gives_the_same(images):
 
 def test_without_calibration_data_it_says_what_to_pass():
     with pytest.raises(core.errors.CalibrationError, match="pass calibration="):
-        core.quantize(nn.Linear(2, 2).eval(), "fbgemm")
+        core.quantize(nn.Linear(2, 2).eval(), "fbgemm", mode="static")
 
 
 @pytest.mark.parametrize("data", [[], iter([])], ids=["list", "generator"])
@@ -763,3 +760,83 @@ def test_a_model_in_training_mode_is_refused_by_name():
 def test_an_unknown_backend_names_those_that_exist():
     with pytest.raises(core.errors.UnknownBackendError, match=r"'fbgem'.*Did you mean 'fbgemm'"):
         core.quantize(nn.Linear(2, 2).eval(), "fbgem", calibration=[torch.randn(2, 2)])
+
+
+class Tagger(nn.Module):
+    """Words in, a score for each tag out: all that needs no calibration data."""
+
+    def __init__(self):
+        super().__init__()
+        self.words = nn.Embedding(50, 16)
+        self.memory = nn.LSTM(16, 16, batch_first=True)
+        self.tags = nn.Linear(16, 4)
+
+    def forward(self, words):
+        states, _ = self.memory(self.words(words))
+        return self.tags(states)
+
+
+WORDS = torch.arange(20).reshape(2, 10)
+
+
+@pytest.mark.parametrize("backend", ["fbgemm", "qnnpack"])
+def test_without_data_the_best_mode_that_needs_none_is_taken_and_named(backend):
+    torch.manual_seed(0)
+    model = Tagger().eval()
+    quantized = core.quantize(model, backend, example_inputs=WORDS)
+    ledger = core.report(quantized).ledger
+
+    assert "no calibration data: mode dynamic, which needs none" in ledger.notes
+    assert {line.path: (line.status.value, line.mode) for line in ledger if line.pattern} == {
+        "words": ("int8", "weight only"),
+        "memory": ("int8", "dynamic"),
+        "tags": ("int8", "dynamic"),
+    }
+    assert torch.allclose(quantized(WORDS), model(WORDS), atol=0.05)
+
+
+def test_not_even_an_example_is_needed():
+    torch.manual_seed(0)
+    model = Tagger().eval()
+    quantized = core.quantize(model, "fbgemm")
+
+    ledger = core.report(quantized).ledger
+    assert {line.path for line in ledger if line.status is core.Status.INT8} == {
+        *("words", "memory", "tags")
+    }
+    assert torch.allclose(quantized(WORDS), model(WORDS), atol=0.05)
+
+
+def test_static_quantization_without_data_is_an_error_that_names_the_modes_without():
+    with pytest.raises(core.errors.CalibrationError, match="mode='dynamic' or mode='weight_only'"):
+        core.quantize(Tagger().eval(), "fbgemm", mode="static", example_inputs=WORDS)
+
+
+def test_training_is_not_done_by_quantize():
+    with pytest.raises(core.errors.QConfigError, match="quantize does not train"):
+        core.quantize(Tagger().eval(), "fbgemm", mode="qat", example_inputs=WORDS)
+
+
+def test_data_refine_a_dynamic_model():
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(32, 32), nn.ReLU(), nn.Linear(32, 8)).eval()
+    # Inputs that vary in a few directions only leave room for choosing codes.
+    directions = torch.randn(4, 32)
+    data = [torch.randn(64, 4) @ directions for _ in range(2)]
+    rough = core.quantize(model, "fbgemm", mode="dynamic", example_inputs=data[0])
+    refined = core.quantize(model, "fbgemm", mode="dynamic", calibration=data)
+    new = torch.randn(256, 4) @ directions
+    errors = [(each(new) - model(new)).square().mean() for each in (refined, rough)]
+
+    assert errors[0] < errors[1]
+
+
+def test_a_qconfig_may_be_given_by_the_name_of_a_preset():
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(8, 8)).eval()
+    x = torch.randn(16, 8)
+    made = core.quantize(model, "fbgemm", calibration=[x], qconfig="per_tensor", reference=True)
+
+    assert made.get_submodule("0").axis is None
+    with pytest.raises(core.errors.UnknownPresetError, match="per_tensor"):
+        core.quantize(model, "fbgemm", calibration=[x], qconfig="per_tensr")

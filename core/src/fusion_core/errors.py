@@ -159,14 +159,16 @@ class TraceError(FusionError, RuntimeError):
     Attributes:
         module: Path of the module whose forward could not be traced; empty for the model itself.
         location: ``file:line`` of the statement, where known.
+        problem: What is wrong there.
     """
 
     def __init__(self, module: str, kind: str, location: str, problem: str) -> None:
         self.module = module
         self.location = location
+        self.problem = problem
         super().__init__(
             f"cannot trace {module or 'the model itself'} ({kind}) at {location}: {problem}. "
-            "Move the data-dependent part into a submodule, which is then kept whole in float, "
+            "Move the data-dependent part into a submodule, whose forward is then kept as Python, "
             "or rewrite it without control flow on tensor values"
         )
 
@@ -229,6 +231,84 @@ class UnknownModuleNameError(FusionError, LookupError):
         hint = f" Did you mean {', '.join(map(repr, near))}?" if near else ""
         super().__init__(
             f"the qconfig mapping names {name!r}, which the model does not have.{hint}"
+        )
+
+
+class UnknownCallError(FusionError, LookupError):
+    """A qconfig mapping names a call by its index, and the module makes fewer of that kind.
+
+    Attributes:
+        scope: Path of the module; empty for the model itself.
+        operation: What is called.
+        index: Which of those calls, counted from 0.
+    """
+
+    def __init__(self, scope: str, operation: str, index: int, known: Sequence[int]) -> None:
+        self.scope = scope
+        self.operation = operation
+        self.index = index
+        where = repr(scope) if scope else "the model itself"
+        have = f"has the indices {', '.join(map(str, known))}" if known else "has none"
+        super().__init__(
+            f"the qconfig mapping names call {index} of {operation} in {where}, which {have}; calls "
+            "are counted from 0, in the forward of the module itself"
+        )
+
+
+class CustomConfigError(FusionError, ValueError):
+    """A custom config names what the model does not have, or what cannot be done with it.
+
+    Attributes:
+        field: Field of the config, for example ``standalone``.
+        name: What it names.
+    """
+
+    def __init__(self, field: str, name: str, problem: str, known: Iterable[str] = ()) -> None:
+        self.field = field
+        self.name = name
+        near = difflib.get_close_matches(name, list(known), n=3)
+        hint = f" Did you mean {' or '.join(map(repr, near))}?" if near else ""
+        super().__init__(f"the custom config names {name!r} in {field}: {problem}.{hint}")
+
+
+class QConfigError(FusionError, ValueError):
+    """What is said of qconfigs contradicts itself: two mappings, or a mode that a mapping has not."""
+
+
+class UnknownPresetError(QConfigError, LookupError):
+    """No qconfig preset has the requested name.
+
+    Attributes:
+        name: What was asked for.
+        known: Names that can be asked for.
+    """
+
+    def __init__(self, name: str, known: Iterable[str]) -> None:
+        self.name = name
+        self.known = tuple(known)
+        near = difflib.get_close_matches(name, self.known, n=1)
+        hint = f" Did you mean {near[0]!r}?" if near else ""
+        super().__init__(
+            f"there is no qconfig preset {name!r}.{hint} There are {', '.join(self.known)}"
+        )
+
+
+class UnsupportedModeError(QConfigError):
+    """A backend has no kernels for a way to quantize.
+
+    Attributes:
+        backend: Name of the backend.
+        mode: What was asked for: ``"dynamic"`` or ``"weight_only"``.
+        supported: The modes it has.
+    """
+
+    def __init__(self, backend: str, mode: str, problem: str, supported: Sequence[str]) -> None:
+        self.backend = backend
+        self.mode = mode
+        self.supported = tuple(supported)
+        super().__init__(
+            f"backend {backend!r} has nothing for the mode {mode!r}: {problem}. Its modes are "
+            f"{', '.join(supported)}; core.backends() lists other backends"
         )
 
 

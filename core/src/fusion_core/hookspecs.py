@@ -1,4 +1,4 @@
-"""The whole contract between core and a plugin: seven hooks, none with arguments, all but the first optional.
+"""The whole contract between core and a plugin: eight hooks, none with arguments, all but the first optional.
 
 A plugin is a module (or any object) with functions marked ``@hookimpl``. Hooks return plain values;
 core validates, merges and sorts them. A plugin named ``<backend>.<extension>`` adds to
@@ -47,6 +47,10 @@ class HookSpecs:
     @hookspec
     def fusion_default_qconfig_mapping(self) -> QConfigMapping:
         """The qconfig mapping used when the user gives none."""
+
+    @hookspec
+    def fusion_qconfig_mappings(self) -> Mapping[str, QConfigMapping]:
+        """Further mappings by name: of the modes, and presets that users choose by their names."""
 
     @hookspec
     def fusion_backend_info(self) -> BackendInfo:

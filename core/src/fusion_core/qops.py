@@ -8,7 +8,7 @@ everything else.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import torch
 from torch import Tensor
@@ -16,6 +16,7 @@ from torch.overrides import handle_torch_function, has_torch_function_unary
 
 _STORAGE = {
     torch.quint8: torch.uint8,
+    torch.quint4x2: torch.uint8,
     torch.qint8: torch.int8,
     torch.qint32: torch.int32,
     torch.uint8: torch.uint8,
@@ -82,6 +83,51 @@ def dequantize_per_tensor(codes: Tensor, scale: float, zero_point: int) -> Tenso
     return (codes.to(torch.float32) - zero_point) * scale
 
 
+def take_codes(
+    codes: Tensor, scale: float, zero_point: int, quant_min: int, quant_max: int, dtype: torch.dtype
+) -> Tensor:
+    """:func:`dequantize_per_tensor` of an input of the model, which no lowering rule takes away.
+
+    Args:
+        codes: Integer tensor of any shape.
+        scale: Size of one step.
+        zero_point: The code that stands for 0.
+        quant_min: Smallest code; what is below counts as this.
+        quant_max: Largest code; what is above counts as this.
+        dtype: Integer dtype that the codes must have.
+
+    Returns:
+        Float32 tensor in the shape of ``codes``.
+
+    Raises:
+        TypeError: ``codes`` are of another dtype.
+    """
+    if has_torch_function_unary(codes):
+        parameters = scale, zero_point, quant_min, quant_max, dtype
+        values: Tensor = handle_torch_function(take_codes, (codes,), codes, *parameters)
+        return values
+    if codes.dtype != dtype:
+        raise TypeError(
+            f"this input takes codes of {dtype} with scale {scale:g} and zero point {zero_point}, and was given "
+            f"{codes.dtype}; fusion_core.interface(model) describes all inputs"
+        )
+    return (codes.clamp(quant_min, quant_max).to(torch.float32) - zero_point) * scale
+
+
+def give_codes(
+    x: Tensor, scale: float, zero_point: int, quant_min: int, quant_max: int, dtype: torch.dtype
+) -> Tensor:
+    """:func:`quantize_per_tensor` of an output of the model, which no lowering rule takes away.
+
+    Args and result are the same: plain integer codes.
+    """
+    if has_torch_function_unary(x):
+        parameters = scale, zero_point, quant_min, quant_max, dtype
+        codes: Tensor = handle_torch_function(give_codes, (x,), x, *parameters)
+        return codes
+    return quantize_per_tensor(x, scale, zero_point, quant_min, quant_max, dtype)
+
+
 def quantize_per_channel(  # noqa: PLR0913, PLR0917  what quantization is made of
     x: Tensor,
     scale: Tensor,
@@ -106,10 +152,8 @@ def quantize_per_channel(  # noqa: PLR0913, PLR0917  what quantization is made o
         The codes, in the shape of ``x``.
     """
     if has_torch_function_unary(x):
-        quantized: Tensor = handle_torch_function(
-            *(quantize_per_channel, (x,), x, scale, zero_point),
-            *(axis, quant_min, quant_max, dtype),
-        )
+        parameters = scale, zero_point, axis, quant_min, quant_max, dtype
+        quantized: Tensor = handle_torch_function(quantize_per_channel, (x,), x, *parameters)
         return quantized
     shape = _broadcast_shape(x.dim(), axis)
     codes = torch.round(x.float() / scale.view(shape)) + zero_point.view(shape)
@@ -167,10 +211,8 @@ def quantize_per_tensor_dynamic(
         The codes in the shape of ``x``, the scale and the zero point.
     """
     if has_torch_function_unary(x):
-        chosen: Dynamic = handle_torch_function(
-            *(quantize_per_tensor_dynamic, (x,), x, quant_min, quant_max),
-            *(dtype, symmetric, eps),
-        )
+        limits = quant_min, quant_max, dtype, symmetric, eps
+        chosen: Dynamic = handle_torch_function(quantize_per_tensor_dynamic, (x,), x, *limits)
         return chosen
     values = x.float()
     low, high = torch.aminmax(values) if values.numel() else (values.new_zeros(()),) * 2
@@ -190,7 +232,8 @@ def quantize_per_tensor_dynamic(
 
 def dequantize_dynamic(quantized: Dynamic) -> Tensor:
     """``(codes - zero_point) * scale`` as float32, of what :func:`quantize_per_tensor_dynamic` returned."""
-    if not isinstance(quantized, tuple):  # a traced value stands for the whole tuple
+    given: Any = quantized
+    if not isinstance(given, tuple):  # a traced value stands for the whole tuple
         values: Tensor = handle_torch_function(dequantize_dynamic, (quantized,), quantized)
         return values
     codes, scale, zero_point = quantized
@@ -201,10 +244,13 @@ def dequantize_dynamic(quantized: Dynamic) -> Tensor:
 class QuantizedTensor:
     """Integer codes and what they stand for; per tensor or per channel.
 
+    A weight that is kept in float16 is one as well: its codes are its values, with the scale 1.
+
     Attributes:
-        codes: Integer tensor.
+        codes: Integer tensor, four bits of codes in one byte each; or float16 values.
         scale: Float32 tensor of shape [1] or [channels].
-        zero_point: Integer tensor of the shape of ``scale``.
+        zero_point: Tensor of the shape of ``scale``; integer, or float32 where 0 need not have a
+            code of its own (``torch.per_channel_affine_float_qparams``).
         axis: Which dimension of ``codes`` is the channel, or None where there is one scale.
     """
 
@@ -230,14 +276,18 @@ class QuantizedTensor:
         Args:
             x: Float tensor of any shape.
             scale: Float32 tensor of shape [1] or [channels].
-            zero_point: Integer tensor of the same shape.
+            zero_point: Integer or float32 tensor of the same shape.
             axis: The channel's dimension in ``x``, or None.
             quant_min: Smallest code.
             quant_max: Largest code.
             dtype: Integer dtype of the codes.
         """
         shape = _broadcast_shape(x.dim(), axis)
-        codes = torch.round(x.detach().float() / scale.view(shape)) + zero_point.view(shape)
+        steps, zero_point_of = x.detach().float() / scale.view(shape), zero_point.view(shape)
+        if zero_point.is_floating_point():
+            codes = torch.round(steps + zero_point_of)
+        else:
+            codes = torch.round(steps) + zero_point_of
         return cls(codes.clamp(quant_min, quant_max).to(dtype), scale, zero_point, axis)
 
     def dequantize(self) -> Tensor:

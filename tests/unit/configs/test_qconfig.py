@@ -220,7 +220,7 @@ class TestQConfigMapping:
             ("name", "module name 'block.fc'"),
             ("parent", "module name 'block'"),
             ("regex", "module name regex 'bl.*fc'"),
-            ("type", "operation type <class 'torch.nn.modules.linear.Linear'>"),
+            ("type", "operation type torch.nn.modules.linear.Linear"),
             ("global", "global"),
         ],
     )

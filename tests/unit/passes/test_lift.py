@@ -30,6 +30,8 @@ class Weighted(nn.Module):
         (lambda x, w, b: F.conv1d(x[:, :, 0], w, b), (6, 4, 3), "Conv1d"),
         (lambda x, w, b: F.conv3d(x[:, :, None], w, b), (6, 4, 1, 3, 3), "Conv3d"),
         (F.linear, (5, 6), "Linear"),
+        (lambda x, w, b: F.layer_norm(x, (6,), w, b, 0.1), (6,), "LayerNorm"),
+        (lambda x, w, _: F.layer_norm(x, (6, 6), weight=w), (6, 6), "LayerNorm"),
     ],
 )
 def test_a_weighted_function_of_the_models_own_parameters_becomes_a_module(
@@ -64,6 +66,12 @@ def test_a_function_that_a_pattern_names_itself_stays(backend, ops):
     toy = backend(core.BackendPatternConfig(F.linear))
 
     assert ops(core.trace(Weighted(F.linear, 5, 6).eval(), X, backend=toy)) == ["linear"]
+
+
+def test_a_layer_norm_without_weights_stays_a_function(net, ops):
+    model = net(lambda _, x: F.layer_norm(x, (6,)))
+
+    assert ops(core.trace(model, X)) == ["layer_norm"]
 
 
 def test_a_functional_batch_norm_in_eval_mode_becomes_a_module(net, ops):

@@ -136,6 +136,51 @@ def test_what_does_nothing_is_removed_and_reported(simple, ledger, layer, ops):
     assert ledger(traced)["layer"].status is core.Status.REMOVED
 
 
+@torch.fx.wrap
+def skipping(x, rate, *, training):
+    return x * rate if training else x
+
+
+@torch.fx.wrap
+def scaling_in_place(x, rate, *, training):
+    x.mul_(rate + training)
+    return x
+
+
+@torch.fx.wrap
+def only_tensors(x, *, training):
+    return x + training + 1 if isinstance(x, torch.Tensor) else x
+
+
+@torch.fx.wrap
+def clamped(x, *, training):
+    return x.clamp(max=9) if training or x.max() > 9 else x
+
+
+def test_a_kind_of_dropout_that_gives_its_operand_in_eval_mode_is_removed(simple, ops, ledger):
+    model, traced = simple(lambda self, x: skipping(x + 1, 0.5, training=self.training) * 2)
+
+    assert ops(traced) == ["add", "mul"]
+    assert ledger(traced)["skipping"].reason == "does nothing in eval mode"
+    assert torch.equal(traced(X), model(X))
+
+
+@pytest.mark.parametrize(
+    "forward",
+    [
+        lambda _self, x: skipping(x + 1, 0.5, training=True),
+        lambda _self, x: scaling_in_place(x + 1, 0.5, training=False),
+        lambda _self, x: only_tensors(x + 1, training=False),
+        lambda _self, x: clamped(x + 1, training=False),
+    ],
+)
+def test_a_function_of_the_users_that_does_something_stays(simple, forward):
+    model, traced = simple(forward)
+
+    assert torch.equal(traced(100 * X), model(100 * X))
+    assert len(traced.graph.nodes) == 4
+
+
 def test_a_functional_dropout_in_training_stays(simple, ops):
     _, traced = simple(lambda _self, x: F.dropout(x, 0.5, training=True))
 

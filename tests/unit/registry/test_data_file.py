@@ -160,6 +160,18 @@ def test_qconfigs_by_type_go_by_name(written, registered):
     }
 
 
+def test_further_mappings_go_by_name(written, registered):
+    tables = {
+        "patterns": [],
+        "qconfigs": {"none": {"global_qconfig": None}, "fast": f"{__name__}.qconfig"},
+    }
+    registered("acme", core.read_backend(written(json.dumps(tables), "acme.json")))
+    assert core.get_backend("acme").qconfig_mappings == {
+        "fast": mapping(),
+        "none": QConfigMapping(),
+    }
+
+
 FUSER = "fuser_method = 'fusion_core.catalog.fusers.fuse_batch_norm'"
 
 
@@ -216,6 +228,8 @@ FUSER = "fuser_method = 'fusion_core.catalog.fusers.fuse_batch_norm'"
         ("qconfig = 'no.such'\n", "qconfig: 'no.such' cannot be imported"),
         ("qconfig = 'torch.float32'\n", "torch.float32 is neither a type nor a function"),
         ("qconfig = 3\n", "qconfig: Input should be an object"),
+        ("qconfigs = 3\n", "qconfigs is not a table; in TOML, write [qconfigs.<name>]"),
+        ("[qconfigs.fast]\nglobal = 1\n", "qconfigs.fast: there is no field 'global'"),
         (
             "[qconfig.object_type_qconfigs.'torch.nn.Liner']\n"  # noqa: ISC004  one file
             "activation.observer = 'fusion_core.nn.MinMaxObserver'\n"

@@ -70,6 +70,16 @@ def unvalidated(**fields):
         ("fuser_methods", [nn.Linear], "not a dict of callables by pattern"),
         ("fuser_methods", {nn.Linear: 3}, r"the value for <class .*Linear'> is 3, which cannot be"),
         ("default_qconfig_mapping", {}, "of type dict, not a QConfigMapping"),
+        ("qconfig_mappings", [], "of type list, not a dict of QConfigMapping by name"),
+        ("qconfig_mappings", {"per channel": QConfigMapping()}, "the key 'per channel' is not a n"),
+        ("qconfig_mappings", {1: QConfigMapping()}, "the key 1 is not a name; names have letters"),
+        ("qconfig_mappings", {"fast": None}, "the value for 'fast' is None, not a QConfigMapping"),
+        (
+            "qconfig_mappings",
+            {"fast": QConfigMapping.model_construct(global_qconfig=3)},
+            "the value for 'fast', field global_qconfig: Input should be",
+        ),
+        ("qconfig_mappings", {"static": QConfigMapping()}, "'static' is the mapping that fusion_d"),
         ("backend_info", "summary", "of type str, not a BackendInfo"),
         ("backend_info", BackendInfo.model_construct(api=3), "field api: Input should be a valid"),
     ],
@@ -243,6 +253,16 @@ def test_what_a_user_does_to_the_default_mapping_changes_no_backend(merged, plug
     )
     backend.qconfig_mapping.set_module_name("head", None)
     assert backend.qconfig_mapping == QConfigMapping()
+
+
+def test_neither_plugin_nor_user_changes_the_named_mappings_of_a_backend(merged, plugin):
+    given = {"fast": QConfigMapping()}
+    backend = merged(acme=plugin(pattern_configs=[LINEAR], qconfig_mappings=given))
+    given["fast"].set_module_name("head", None)
+    given["slow"] = QConfigMapping()
+    backend.qconfig_mappings["fast"].set_module_name("head", None)
+    backend.qconfig_mappings.clear()
+    assert backend.qconfig_mappings == {"fast": QConfigMapping()}
 
 
 def test_a_backend_cannot_be_changed(merged, plugin):

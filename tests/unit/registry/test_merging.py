@@ -145,6 +145,19 @@ def test_the_backends_own_default_mapping_goes_before_an_extensions(merged, plug
     assert merged(other=own, other__fast=extension).qconfig_mapping == QConfigMapping()
 
 
+def test_named_mappings_of_all_plugins_are_put_together(merged, plugin):
+    extension = plugin(qconfig_mappings={"coarse": QConfigMapping()})
+    own = plugin(pattern_configs=[], qconfig_mappings={"qat": QConfigMapping()})
+    backend = merged(acme=own, acme__fast=extension)
+    assert backend.qconfig_mappings == {"coarse": QConfigMapping(), "qat": QConfigMapping()}
+
+
+def test_two_plugins_cannot_give_mappings_of_one_name(merged, plugin):
+    given = {"qconfig_mappings": {"coarse": QConfigMapping()}}
+    with pytest.raises(PluginError, match=r"^backend 'acme.fast'.*'coarse', which acme \(.* gives"):
+        merged(acme=plugin(pattern_configs=[], **given), acme__fast=plugin(**given))
+
+
 @pytest.mark.parametrize("key", [CONV_RELU, (nn.ReLU, nn.Conv2d), normalize_sequential(CONV_RELU)])
 def test_a_hook_fills_a_config_whatever_the_spelling_of_the_key(merged, plugin, key):
     chip = plugin(pattern_configs=[BackendPatternConfig(CONV_RELU)], fuser_methods={key: fuse_two})

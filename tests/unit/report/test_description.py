@@ -61,6 +61,7 @@ def acme():
             summary="the Acme chip", torch=">=2.0", gaps={"conv*": "it has no multipliers"}
         ),
         "default_qconfig_mapping": QConfigMapping(global_qconfig=core.catalog.static_qconfig()),
+        "qconfig_mappings": {"cautious": QConfigMapping().set_object_type("matmul", None)},
     }
     for name, answer in answers.items():
         setattr(plugin, f"fusion_{name}", core.hookimpl(lambda answer=answer: answer))
@@ -76,6 +77,13 @@ def test_gaps_constraints_and_a_lack_of_kernels_are_told(acme):
     assert "constraint: acme.<locals>.narrow" in text
     assert "No kernels: what it quantizes runs in the reference form." in text
     assert "torch >=2.0" in text
+
+
+def test_named_mappings_are_told_with_their_rules(acme):
+    assert acme.presets == {
+        "cautious": {"everything else": "float", "operation type matmul": "float"}
+    }
+    assert "Qconfig mapping cautious" in words(acme.text(200))
 
 
 def test_it_is_ready_for_json(acme):

@@ -63,7 +63,8 @@ def test_the_text_has_every_capability_and_every_reason(matrix):
 
     assert all(name in text for name in CAPABILITIES)
     assert "no multiplier" in text
-    assert "acme: capabilities 1 supported, 1 gap, 1 failed, 69 not checked" in text
+    others = len(CAPABILITIES) - 3
+    assert f"acme: capabilities 1 supported, 1 gap, 1 failed, {others} not checked" in text
 
 
 def test_markdown_is_a_table_of_backends_with_the_reasons_below(matrix):

@@ -42,7 +42,7 @@ def test_the_summary_shows_the_matrix_of_what_was_asked_for(whole_run):
     run, _ = whole_run
 
     assert "conformance of backends for fusion-core" in run.output
-    assert "acme: capabilities 10 supported, 62 gap" in run.output
+    assert f"acme: capabilities 10 supported, {len(CAPABILITIES) - 10} gap" in run.output
     assert all(name in run.output for name in CAPABILITIES)
 
 
@@ -56,7 +56,8 @@ def test_a_test_file_with_the_class_runs_the_kit_and_sums_it_up_in_a_line(
 
     assert run.code == 0
     assert run.cell("acme", "linear.relu")["status"] == "supported"
-    assert "\nacme: capabilities 6 supported, 66 not checked" in run.output
+    others = len(CAPABILITIES) - 7
+    assert f"\nacme: capabilities 6 supported, 1 gap, {others} not checked" in run.output
     assert "conv_transpose" not in run.output
 
 

@@ -16,11 +16,20 @@ from fusion_core.catalog.families import (
     own_range,
     pooling,
     recurrent,
+    scalar,
     shape,
     sizes,
 )
 from fusion_core.catalog.fusers import fuse_activation, fuse_batch_norm, fuse_batch_norm_activation
-from fusion_core.catalog.qconfigs import static_qconfig, static_qconfig_mapping
+from fusion_core.catalog.qconfigs import (
+    dynamic_qconfig,
+    dynamic_qconfig_mapping,
+    float16_qconfig,
+    static_qconfig,
+    static_qconfig_mapping,
+    weight_only_qconfig,
+    weight_only_qconfig_mapping,
+)
 from fusion_core.catalog.table import native
 
 __all__ = [
@@ -30,8 +39,11 @@ __all__ = [
     "cat",
     "conv",
     "conv_transpose",
+    "dynamic_qconfig",
+    "dynamic_qconfig_mapping",
     "embedding",
     "fixed_range",
+    "float16_qconfig",
     "fuse_activation",
     "fuse_batch_norm",
     "fuse_batch_norm_activation",
@@ -43,8 +55,11 @@ __all__ = [
     "own_range",
     "pooling",
     "recurrent",
+    "scalar",
     "shape",
     "sizes",
     "static_qconfig",
     "static_qconfig_mapping",
+    "weight_only_qconfig",
+    "weight_only_qconfig_mapping",
 ]

@@ -9,10 +9,21 @@ import torch.nn.functional as F  # noqa: N812  the name everyone knows it by
 from torch import nn
 from torch.fx import Node
 
+from fusion_core.catalog.fixed import with_fixed_range
 from fusion_core.catalog.fusers import fuse_activation, fuse_batch_norm, fuse_batch_norm_activation
 from fusion_core.configs import BackendPatternConfig, DTypeConfig, ObservationType, Skip
 from fusion_core.nn import fused, reference
-from fusion_core.patterns import SPELLINGS, Operation, any_arguments, any_of, ops, optional
+from fusion_core.patterns import (
+    SPELLINGS,
+    Operation,
+    Operator,
+    any_arguments,
+    any_of,
+    as_operator,
+    operation_of,
+    ops,
+    optional,
+)
 
 _SHARED = ObservationType.OUTPUT_SHARE_OBSERVER_WITH_INPUT
 _UNOBSERVED = ObservationType.INPUT_OUTPUT_NOT_OBSERVED
@@ -39,6 +50,7 @@ _BOUNDED = (any_arguments(Operation(name)) for name in ("hardtanh", *_CLAMPS))
 _ACTIVATIONS = any_of(ops.relu, ops.relu6, *_BOUNDED)
 
 _ROWS_AND_CHANNELS = 2
+_OVERSHOOTING = ("bicubic", "lanczos")
 
 POOLING = (
     *("max_pool1d", "max_pool2d", "max_pool3d", "avg_pool1d", "avg_pool2d", "avg_pool3d"),
@@ -159,9 +171,22 @@ def binary(
     return [BackendPatternConfig(pattern, dtype_configs=dtypes)]
 
 
+def scalar(
+    dtypes: Sequence[DTypeConfig], names: Iterable[str] = ("sub", "rsub", "div")
+) -> list[BackendPatternConfig]:
+    """Elementwise operations of a tensor and a number, with ReLU and without; :func:`binary` has sums and products.
+
+    Args:
+        dtypes: Combinations of dtypes the kernel takes, preferred ones first.
+        names: Which operations. A number is never divided by a tensor.
+    """
+    pattern = (any_of(*map(Operation, names)), optional(ops.relu))
+    return [BackendPatternConfig(pattern, dtype_configs=dtypes, constraint=takes_a_number)]
+
+
 def matmul(dtypes: Sequence[DTypeConfig]) -> list[BackendPatternConfig]:
-    """The product of two computed matrices."""
-    return [BackendPatternConfig(ops.matmul, dtype_configs=dtypes)]
+    """The product of two computed matrices, or of a batch of them."""
+    return [BackendPatternConfig(any_of(ops.matmul, ops.bmm, ops.mm), dtype_configs=dtypes)]
 
 
 def cat(dtypes: Sequence[DTypeConfig]) -> list[BackendPatternConfig]:
@@ -182,7 +207,9 @@ def shape(dtypes: Sequence[DTypeConfig]) -> list[BackendPatternConfig]:
 
 def general(dtypes: Sequence[DTypeConfig]) -> list[BackendPatternConfig]:
     """Less common operations that give values within their input's range; the output has the input's parameters."""
-    return _shared((*GENERAL, "resize_"), dtypes)
+    moving = tuple(name for name in GENERAL if name != "interpolate")
+    resizing = _shared(("interpolate",), dtypes, constraint=resizes_within_range)
+    return _shared((*moving, "resize_"), dtypes) + resizing
 
 
 def sizes() -> list[BackendPatternConfig]:
@@ -198,8 +225,22 @@ def activation(dtypes: Sequence[DTypeConfig]) -> list[BackendPatternConfig]:
 
 
 def fixed_range(dtypes: Sequence[DTypeConfig]) -> list[BackendPatternConfig]:
-    """Activations whose output range is known without data."""
-    return [BackendPatternConfig(any_of(*map(Operation, FIXED_RANGE)), dtype_configs=dtypes)]
+    """Activations whose output range is known without data, which all codes are spread over.
+
+    Codes from ``l`` to ``h`` for values in [0, 1) have the scale ``1 / (h - l + 1)`` and the zero
+    point ``l``, those of tanh, which gives values in (-1, 1), twice that scale and their middle.
+
+    Args:
+        dtypes: Combinations of dtypes the kernel takes, preferred ones first. Where the output has
+            codes, it gets this scale and zero point; an exact zero point that it has already stays.
+    """
+    positive = any_of(*(Operation(name) for name in FIXED_RANGE if name != "tanh"))
+    of_positive = [with_fixed_range(each, lowest=0) for each in dtypes]
+    of_both = [with_fixed_range(each, lowest=-1) for each in dtypes]
+    return [
+        BackendPatternConfig(positive, dtype_configs=of_positive),
+        BackendPatternConfig(ops.tanh, dtype_configs=of_both),
+    ]
 
 
 def own_range(dtypes: Sequence[DTypeConfig]) -> list[BackendPatternConfig]:
@@ -224,14 +265,14 @@ def normalization(dtypes: Sequence[DTypeConfig]) -> list[BackendPatternConfig]:
 
 
 def embedding(dtypes: Sequence[DTypeConfig]) -> list[BackendPatternConfig]:
-    """Embeddings, one by one and in bags."""
-    return [BackendPatternConfig(any_of(nn.Embedding, nn.EmbeddingBag), dtype_configs=dtypes)]
+    """Embeddings, one by one and in bags; by weight alone, since what they read is indices."""
+    return [_root(kind, kind, dtypes) for kind in (nn.Embedding, nn.EmbeddingBag)]
 
 
 def recurrent(dtypes: Sequence[DTypeConfig]) -> list[BackendPatternConfig]:
-    """Recurrent layers and cells."""
-    kinds = any_of(nn.LSTM, nn.GRU, nn.LSTMCell, nn.GRUCell, nn.RNNCell)
-    return [BackendPatternConfig(kinds, dtype_configs=dtypes)]
+    """Recurrent layers and cells; all weights of one are quantized alike."""
+    kinds = (nn.LSTM, nn.GRU, nn.LSTMCell, nn.GRUCell, nn.RNNCell)
+    return [_root(kind, kind, dtypes) for kind in kinds]
 
 
 def _weighted(
@@ -328,6 +369,27 @@ def norm_sees_channels_last(node_pattern: Any) -> Skip | None:
     return Skip(
         f"the batch norm is over dimension 1 of {dims}, the linear layer's channels are the last"
     )
+
+
+def takes_a_number(node_pattern: Any) -> Skip | None:
+    """Refuse an operation of two tensors, and division of a number."""
+    node = node_pattern
+    while isinstance(node, tuple):
+        node = node[1]
+    if len(node.all_input_nodes) > 1:
+        return Skip("the kernel takes a tensor and a number, not two tensors")
+    first = node.args[0] if node.args else None
+    divides = operation_of(as_operator(node.target)) == Operator("operation", "div")
+    return Skip("it divides a number") if divides and not isinstance(first, Node) else None
+
+
+def resizes_within_range(node: Any) -> Skip | None:
+    """Refuse cubic and Lanczos interpolation, which overshoot the values that they lie between."""
+    if node.op == "call_module":
+        mode = node.graph.owning_module.get_submodule(node.target).mode
+    else:
+        mode = node.kwargs.get("mode", (*node.args, *[None] * 4)[3])
+    return Skip(f"mode {mode!r} overshoots its input's range") if mode in _OVERSHOOTING else None
 
 
 def pads_with_zeros(node: Any) -> Skip | None:

@@ -6,9 +6,17 @@ import torch
 from torch import nn
 
 from fusion_core.configs import ObserverSpec, QConfig, QConfigMapping
-from fusion_core.nn import HistogramObserver, MinMaxObserver, PerChannelMinMaxObserver
+from fusion_core.nn import (
+    HistogramObserver,
+    MinMaxObserver,
+    PerChannelMinMaxObserver,
+    PlaceholderObserver,
+)
 
 _UNSIGNED, _SIGNED = (0, 255), (-128, 127)
+_FLOAT = ObserverSpec(PlaceholderObserver, dtype=torch.float32)
+_EMBEDDINGS = (nn.Embedding, nn.EmbeddingBag)
+_PRODUCTS = (nn.Linear, nn.LSTM, nn.GRU, nn.LSTMCell, nn.GRUCell, nn.RNNCell)
 
 
 def static_qconfig(  # noqa: PLR0913  settings, by keyword
@@ -47,16 +55,98 @@ def static_qconfig(  # noqa: PLR0913  settings, by keyword
         quant_max=highest if quant_max is None else quant_max,
         **_floor(eps),
     )
+    weight = _symmetric_weight(
+        (weight_min, weight_max),
+        eps if weight_eps is None else weight_eps,
+        ch_axis=ch_axis if per_channel else None,
+    )
+    return QConfig(activation=activation, weight=weight)
+
+
+def dynamic_qconfig(  # noqa: PLR0913  settings, by keyword
+    *,
+    dtype: torch.dtype = torch.quint8,
+    quant_max: int | None = None,
+    weight_min: int = -128,
+    weight_max: int = 127,
+    symmetric: bool = False,
+    per_channel: bool = True,
+    eps: float | None = None,
+    weight_eps: float | None = None,
+) -> QConfig:
+    """Inputs per tensor with parameters from their own range while running, weights in symmetric ``qint8``.
+
+    Args:
+        dtype: Of inputs, ``torch.quint8`` or ``torch.qint8``.
+        quant_max: Largest code of an input; default that of ``dtype``.
+        weight_min: Smallest weight code.
+        weight_max: Largest weight code.
+        symmetric: Whether the code of an input's 0 is fixed in the middle.
+        per_channel: Whether a weight has a scale for each output, or one.
+        eps: Smallest scale of an input; default that of the observer.
+        weight_eps: Smallest scale of a weight; default ``eps``.
+    """
+    lowest, highest = _SIGNED if dtype is torch.qint8 else _UNSIGNED
+    activation = ObserverSpec(
+        PlaceholderObserver,
+        dtype=dtype,
+        qscheme=torch.per_tensor_symmetric if symmetric else torch.per_tensor_affine,
+        quant_min=lowest,
+        quant_max=highest if quant_max is None else quant_max,
+        is_dynamic=True,
+        **_floor(eps),
+    )
+    weight = _symmetric_weight(
+        (weight_min, weight_max),
+        eps if weight_eps is None else weight_eps,
+        ch_axis=0 if per_channel else None,
+    )
+    return QConfig(activation=activation, weight=weight)
+
+
+def weight_only_qconfig(*, bits: int = 8) -> QConfig:
+    """Weights in unsigned codes, with scale and minimum of each row; everything else in float.
+
+    The minimum of a row has the smallest code, so that 0 need not have one: the scheme of
+    embeddings.
+
+    Args:
+        bits: Of a code, 8 or 4.
+
+    Raises:
+        ValueError: ``bits`` is something else.
+    """
+    dtypes = {8: torch.quint8, 4: torch.quint4x2}
+    if bits not in dtypes:
+        raise ValueError(f"weights of {bits} bits were asked for; there are 8 and 4")
     weight = ObserverSpec(
+        PerChannelMinMaxObserver,
+        dtype=dtypes[bits],
+        qscheme=torch.per_channel_affine_float_qparams,
+        ch_axis=0,
+    )
+    return QConfig(activation=_FLOAT, weight=weight)
+
+
+def float16_qconfig() -> QConfig:
+    """Weights in float16; everything else in float32."""
+    return QConfig(activation=_FLOAT, weight=ObserverSpec(PlaceholderObserver, dtype=torch.float16))
+
+
+def _symmetric_weight(
+    codes: tuple[int, int], eps: float | None, *, ch_axis: int | None
+) -> ObserverSpec:
+    """The observer of a weight in ``qint8``; without an axis, of the whole weight."""
+    per_channel = ch_axis is not None
+    return ObserverSpec(
         PerChannelMinMaxObserver if per_channel else MinMaxObserver,
         dtype=torch.qint8,
         qscheme=torch.per_channel_symmetric if per_channel else torch.per_tensor_symmetric,
-        quant_min=weight_min,
-        quant_max=weight_max,
-        **_floor(eps if weight_eps is None else weight_eps),
+        quant_min=codes[0],
+        quant_max=codes[1],
+        **_floor(eps),
         **({"ch_axis": ch_axis} if per_channel else {}),
     )
-    return QConfig(activation=activation, weight=weight)
 
 
 def _floor(eps: float | None) -> dict[str, float]:
@@ -79,4 +169,40 @@ def static_qconfig_mapping(qconfig: QConfig) -> QConfigMapping:
     turned = qconfig.model_copy(update={"weight": weight.with_options(ch_axis=1)})
     for kind in (nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d):
         mapping.set_object_type(kind, turned)
+    return mapping
+
+
+def dynamic_qconfig_mapping(
+    qconfig: QConfig, *, embedding: QConfig | None = None
+) -> QConfigMapping:
+    """``qconfig`` for linear and recurrent layers, ``embedding`` for embeddings, and all else in float.
+
+    Args:
+        qconfig: For example what :func:`dynamic_qconfig` or :func:`float16_qconfig` gives.
+        embedding: For example what :func:`weight_only_qconfig` gives; None leaves embeddings in
+            float.
+    """
+    mapping = QConfigMapping()
+    for kind in _PRODUCTS:
+        mapping.set_object_type(kind, qconfig)
+    return _with_embeddings(mapping, embedding)
+
+
+def weight_only_qconfig_mapping(
+    embedding: QConfig, *, other: QConfig | None = None
+) -> QConfigMapping:
+    """``embedding`` for embeddings, ``other`` for linear and recurrent layers, and all else in float.
+
+    Args:
+        embedding: For example what :func:`weight_only_qconfig` gives.
+        other: For example what :func:`float16_qconfig` gives; None leaves those layers in float.
+    """
+    mapping = QConfigMapping() if other is None else dynamic_qconfig_mapping(other)
+    return _with_embeddings(mapping, embedding)
+
+
+def _with_embeddings(mapping: QConfigMapping, qconfig: QConfig | None) -> QConfigMapping:
+    if qconfig is not None:
+        for kind in _EMBEDDINGS:
+            mapping.set_object_type(kind, qconfig)
     return mapping

@@ -12,7 +12,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, PlainSerializer, Wi
 from torch import nn
 
 from fusion_core.configs.dtypes import INTEGER_DTYPES
-from fusion_core.configs.names import Function
+from fusion_core.configs.names import Function, from_qualified_name, qualified_name
 
 
 def _option_from_text(value: Any) -> Any:
@@ -23,13 +23,24 @@ def _option_from_text(value: Any) -> Any:
     return named if isinstance(named, (torch.dtype, torch.qscheme)) else value
 
 
+def _observer_from_name(options: Any) -> Any:
+    """What a fake quantization observes with is an option of it, and goes by name like any observer."""
+    if not isinstance(options, dict) or "observer" not in options:
+        return options
+    return {**options, "observer": from_qualified_name(options["observer"])}
+
+
+def _option_as_text(value: Any) -> Any:
+    if isinstance(value, (bool, int, float, str, type(None))):
+        return value
+    return qualified_name(value) if callable(value) else str(value)
+
+
 Options = Annotated[
     dict[str, Annotated[Any, BeforeValidator(_option_from_text)]],
+    BeforeValidator(_observer_from_name),
     PlainSerializer(
-        lambda options: {
-            key: value if isinstance(value, (bool, int, float, str, type(None))) else str(value)
-            for key, value in options.items()
-        },
+        lambda options: {key: _option_as_text(value) for key, value in options.items()},
         when_used="json",
     ),
     WithJsonSchema({"type": "object", "description": "keyword arguments of the observer"}),
@@ -126,7 +137,7 @@ def quantized_type(factory: ObserverFactory) -> QuantizedType:
         raise TypeError(msg)
     # Observers of float dtypes carry these attributes too, without a meaning.
     has_codes = dtype in INTEGER_DTYPES
-    eps = getattr(observer, "eps", None) if has_codes else None
+    eps = getattr(_within(observer), "eps", None) if has_codes else None
     return QuantizedType(
         dtype=dtype,
         qscheme=getattr(observer, "qscheme", None) if has_codes else None,
@@ -138,7 +149,14 @@ def quantized_type(factory: ObserverFactory) -> QuantizedType:
     )
 
 
+def _within(observer: Any) -> Any:
+    """The observer whose parameters a fake-quantize module rounds with; any other itself."""
+    inner = getattr(observer, "observer", getattr(observer, "activation_post_process", None))
+    return inner if isinstance(inner, nn.Module) else observer
+
+
 def _fixed_parameters(observer: nn.Module) -> tuple[float, int] | None:
+    observer = _within(observer)
     scale, zero_point = getattr(observer, "scale", None), getattr(observer, "zero_point", None)
     if "FixedQParams" not in type(observer).__name__ or scale is None or zero_point is None:
         return None

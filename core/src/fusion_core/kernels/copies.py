@@ -25,7 +25,9 @@ COPIES = (
     *("max_pool1d", "max_pool2d", "max_pool3d", "avg_pool1d", "avg_pool2d", "avg_pool3d"),
     *("adaptive_avg_pool1d", "adaptive_avg_pool2d", "adaptive_avg_pool3d", "mean", "cat", "pad"),
     *("relu", "relu6", "hardtanh", "clamp", "clamp_min", "clamp_max", "flatten", "reshape"),
-    *("permute", "transpose", "squeeze", "unsqueeze", "contiguous"),
+    *("permute", "transpose", "squeeze", "unsqueeze", "contiguous", "identity", "detach"),
+    *("narrow", "repeat", "repeat_interleave", "stack", "pixel_shuffle", "pixel_unshuffle"),
+    "interpolate",
 )
 """Operations that PyTorch runs on quantized tensors as they are; the output has the input's parameters."""
 
@@ -43,8 +45,18 @@ _STEADY: Mapping[str, Callable[..., Any]] = {
     for function in (
         *(steady.mean, steady.max_pool1d, steady.max_pool2d, steady.avg_pool1d, steady.avg_pool2d),
         *(steady.adaptive_avg_pool1d, steady.adaptive_avg_pool2d, steady.adaptive_avg_pool3d),
+        steady.interpolate,
     )
 }
+
+_RESIZED = {
+    "nearest": (1, 2, 3),
+    "nearest-exact": (1, 2, 3),
+    "area": (1, 2, 3),
+    "linear": (1,),
+    "bilinear": (2,),
+}
+"""Numbers of spatial dimensions in which a mode of resizing has a kernel."""
 
 _INSTEAD = {
     # Kernels put channels last in memory, where a view may not be possible.
@@ -78,7 +90,9 @@ class Copy:
             return problem
         if _name(call, holder) in _CLAMPS:
             return _clamp(call, holder, self._source(call), output)
-        return self._steadily(call, holder) if self.steady else self._as_it_is(call, holder)
+        if self.steady or _name(call, holder) == "interpolate":
+            return self._steadily(call, holder)
+        return self._as_it_is(call, holder)
 
     def _steadily(self, call: Node, holder: nn.Module | None) -> Replacement | Skip:
         """The operation in a form that looks at no selected engine."""
@@ -122,9 +136,24 @@ def _unsupported(call: Node, holder: nn.Module | None, output: OutputCodes) -> S
         return Skip("the kernel gives no indices")
     if call.kwargs.get("dtype") is not None:
         return Skip(f"it gives {call.kwargs['dtype']}, the kernel gives codes")
+    if _name(call, holder) == "interpolate" and not _resizes(call, holder):
+        return Skip("the kernel resizes by nearest values, areas, and linearly up to 2 dimensions")
     if (output.low > 0 or output.high < HIGHEST_CODE) and _may_grow(call, holder):
         return Skip(f"it could give codes outside of {output.low} to {output.high}")
     return None
+
+
+def _resizes(call: Node, holder: nn.Module | None) -> bool:
+    """Whether there is a kernel for the mode of an interpolation."""
+    parameters = inspect.signature(steady.interpolate)
+    given: Mapping[str, Any] = (
+        parameters.bind(*_positional(call), **_named(call)).arguments
+        if holder is None
+        else vars(holder)
+    )
+    mode = given.get("mode", "nearest")
+    dims = len(shape_of(call) or ()) - 2
+    return dims in _RESIZED.get(mode, ()) and not given.get("antialias", False)
 
 
 def _may_grow(call: Node, holder: nn.Module | None) -> bool:

@@ -12,26 +12,41 @@ class Engine:
     Attributes:
         name: As in ``torch.backends.quantized.supported_engines``.
         transposed: Numbers of spatial dimensions for which it has transposed convolutions.
+        transposed_per_channel: Whether those take a scale for each output channel, groups apart.
         unpacked: Numbers of spatial dimensions of convolutions, transposed or not, whose weight can
             be read back once it is packed.
         integer_bias: Whether it keeps the bias in 32 bits, in steps of input scale times weight
             scale, and its sums with it.
+        half: Whether it has products with weights in float16.
+        short_inputs: Whether products on inputs that are quantized while running can do with codes
+            of 7 bits.
         fast_depthwise: Whether :func:`fusion_core.kernels.depthwise.fast_form` gives a faster form
             of depthwise convolutions.
     """
 
     name: str
     transposed: tuple[int, ...] = ()
+    transposed_per_channel: bool = False
     unpacked: tuple[int, ...] = (1, 2, 3)
     integer_bias: bool = False
+    half: bool = False
+    short_inputs: bool = False
     fast_depthwise: bool = False
 
 
 _KNOWN = {
-    "fbgemm": Engine("fbgemm", fast_depthwise=True),
+    "fbgemm": Engine(
+        "fbgemm", transposed=(1, 2, 3), half=True, short_inputs=True, fast_depthwise=True
+    ),
     # Its transposed convolution in three dimensions runs, and gives wrong numbers. A weight in one
     # dimension can be read back, but the kernel that has not run yet never will.
-    "qnnpack": Engine("qnnpack", transposed=(1, 2), unpacked=(2,), integer_bias=True),
+    "qnnpack": Engine(
+        "qnnpack",
+        transposed=(1, 2),
+        transposed_per_channel=True,
+        unpacked=(2,),
+        integer_bias=True,
+    ),
 }
 
 

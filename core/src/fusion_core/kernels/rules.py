@@ -4,24 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from functools import partial
-from typing import Any
 
 from torch import nn
 from torch.fx import Node
 
 from fusion_core.configs import LoweringRule, Replacement, Skip
+from fusion_core.kernels.arithmetic import arithmetic_rules
+from fusion_core.kernels.between import BETWEEN, PRODUCTS, FloatBetween
 from fusion_core.kernels.codes import CodeTypes
 from fusion_core.kernels.copies import COPIES, Copy
+from fusion_core.kernels.elementwise import ELEMENTWISE, Pointwise
 from fusion_core.kernels.facts import Engine, engine_named
-from fusion_core.kernels.modules import Binary, Dequantize, Quantize, SteadySum
+from fusion_core.kernels.modules import Dequantize, Quantize
+from fusion_core.kernels.norms import BATCH_NORMS, Normalized
 from fusion_core.kernels.weighted import LinearToFloat, Transposed, Weighted
 from fusion_core.nn import fused, reference
-from fusion_core.patterns import Operation, any_of, ops
+from fusion_core.patterns import Operation, any_of
 from fusion_core.qops import dequantize_per_tensor, quantize_per_tensor
 
 Modules = Mapping[str, nn.Module]
-
-_TENSORS_OF_A_BINARY = 2
 
 
 def native_rules(
@@ -42,13 +43,14 @@ def native_rules(
 
     Returns:
         Rules for conv and linear with their activations, transposed conv where the engine has it,
-        add and mul with ReLU, the operations of :data:`COPIES`, and quantize and dequantize
-        themselves.
+        arithmetic of two tensors and of a tensor and a number, activations, norms and products of
+        matrices, the operations of :data:`COPIES`, and quantize and dequantize themselves.
     """
     facts, types = engine_named(engine), CodeTypes(signed)
     return [
         *_weighted_rules(facts, types, float_output=float_output),
-        *_binary_rules(engine, types, steady=steady),
+        *arithmetic_rules(engine, types, steady=steady),
+        *_activation_rules(engine, types),
         LoweringRule(
             complex_pattern=(quantize_per_tensor, any_of(*map(Operation, COPIES)), ...),
             lower=Copy(types, steady=steady),
@@ -93,36 +95,21 @@ def _weighted_rules(
         )
 
 
-def _binary_rules(engine: str, types: CodeTypes, *, steady: bool) -> Iterator[LoweringRule]:
-    for name in ("add", "mul"):
-        lower, operation = partial(_lower_binary, name, types, steady), Operation(name)
-        for inner, label in (((ops.relu, operation), f"{name}_relu"), (operation, name)):
-            yield LoweringRule(
-                complex_pattern=(quantize_per_tensor, inner, ...),
-                lower=lower,
-                name=f"{engine} {label}",
-            )
-
-
-def _lower_binary(
-    name: str,
-    types: CodeTypes,
-    steady: bool,  # noqa: FBT001  partial gives it
-    node_pattern: Any,
-    _modules: Modules,
-) -> Replacement | Skip:
-    quantize, inner = node_pattern
-    rectified, call = isinstance(inner, tuple), inner[1] if isinstance(inner, tuple) else inner
-    output = types.output(quantize)
-    if isinstance(output, Skip):
-        return output
-    operands = [each for each in (*call.args, *call.kwargs.values()) if isinstance(each, Node)]
-    codes = tuple(map(types.source, operands))
-    if len(codes) != _TENSORS_OF_A_BINARY or None in codes:
-        return Skip("the kernel takes two quantized tensors")
-    output = output.within(0.0, None) if rectified else output
-    kernel = SteadySum(output) if steady and name == "add" else Binary(name, output)
-    return Replacement(kernel, codes)
+def _activation_rules(engine: str, types: CodeTypes) -> Iterator[LoweringRule]:
+    elementwise = any_of(*map(Operation, ELEMENTWISE), nn.PReLU)
+    products = any_of(*map(Operation, PRODUCTS))
+    others = any_of(*(Operation(name) for name in BETWEEN if name not in PRODUCTS))
+    for label, inner, lower in (
+        ("elementwise", elementwise, Pointwise(types)),
+        ("matmul", products, FloatBetween(types, all_quantized=True)),
+        ("norm/softmax", others, FloatBetween(types, all_quantized=False)),
+        ("batch norm", any_of(*BATCH_NORMS), Normalized(types)),
+    ):
+        yield LoweringRule(
+            complex_pattern=(quantize_per_tensor, inner, ...),
+            lower=lower,
+            name=f"{engine} {label}",
+        )
 
 
 def _lower_quantize(types: CodeTypes, node_pattern: Node, _modules: Modules) -> Replacement | Skip:

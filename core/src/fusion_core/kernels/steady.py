@@ -175,6 +175,41 @@ def adaptive_avg_pool3d(codes: Tensor, output_size: Size) -> Tensor:
     return _adaptive(codes, _each(output_size, 3))
 
 
+def interpolate(  # noqa: PLR0913, PLR0917  as torch calls it
+    codes: Tensor,
+    size: Size | None = None,
+    scale_factor: float | Sequence[float] | None = None,
+    mode: str = "nearest",
+    align_corners: bool | None = None,  # noqa: FBT001
+    recompute_scale_factor: bool | None = None,  # noqa: FBT001
+    antialias: bool = False,  # noqa: ARG001, FBT001, FBT002  the rules refuse True
+) -> Tensor:
+    """Resized by nearest values, linearly in one or two dimensions, or by means of areas."""
+    dims = codes.dim() - _CHANNELS
+    sizes = None if size is None else _each(size, dims)
+    factors = scale_factor if isinstance(scale_factor, Sequence) else (scale_factor,) * dims
+    if mode == "area":
+        return _adaptive(codes, sizes or _resized(codes, factors))
+    resize = partial(
+        F.interpolate,
+        mode="bilinear" if mode == "linear" else mode,
+        align_corners=align_corners,
+        recompute_scale_factor=recompute_scale_factor,
+    )
+    if dims > 1:
+        return resize(codes, sizes, None if sizes else factors)
+    rows = codes.unsqueeze(-2)
+    if sizes:
+        return resize(rows, (1, *sizes)).squeeze(-2)
+    return resize(rows, scale_factor=(1.0, *factors)).squeeze(-2)
+
+
+def _resized(codes: Tensor, factors: Sequence[Any]) -> list[int]:
+    """The sizes that torch gives what it scales by ``factors``."""
+    sizes = codes.shape[_CHANNELS:]
+    return [int(size * factor) for size, factor in zip(sizes, factors, strict=True)]
+
+
 def _adaptive(codes: Tensor, wanted: Sequence[int | None]) -> Tensor:
     """Means over ``wanted`` areas of the last dimensions; None keeps a dimension."""
     dims = tuple(range(-len(wanted), 0))

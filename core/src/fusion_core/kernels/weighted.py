@@ -45,7 +45,7 @@ class _Packing:
     ) -> tuple[nn.Module, OutputCodes, Node] | Skip:
         """Called module, codes of the output and source of the input, where kernels take them."""
         quantize, call = node_pattern
-        output, source = self.types.output(quantize), self.types.source(_input_of(call))
+        output, source = self.types.output(quantize), self.types.source(input_of(call))
         if isinstance(output, Skip):
             return output
         if source is None:
@@ -82,7 +82,7 @@ class Weighted(_Packing):
         parts = self.parts(node_pattern, modules)
         if isinstance(parts, Skip):
             return parts
-        layer, bounds = _layer_and_bounds(parts[0])
+        layer, bounds = layer_and_bounds(parts[0])
         _, output, source = parts
         if layer is None:
             return Skip("its weight is not quantized")
@@ -120,14 +120,14 @@ class LinearToFloat(_Packing):
 
     def __call__(self, call: Node, modules: Modules) -> Replacement | Skip:
         """A packed module on the float values of the codes, or why not."""
-        values = _input_of(call)
+        values = input_of(call)
         source = self.types.source(values)
         if source is None:
             return Skip("its input is not quantized")
         problem = _without_rows(source)
         if problem is not None:
             return problem
-        layer, bounds = _layer_and_bounds(modules[str(call.target)])
+        layer, bounds = layer_and_bounds(modules[str(call.target)])
         if layer is None or layer.codes.dtype is not torch.int8:
             return Skip("its weight is not int8")
         arguments = (self.engine.name, layer.quantized_weight, layer.bias, OutputCodes.of(source))
@@ -170,19 +170,22 @@ class Transposed(_Packing):
             )
         if len(call.all_input_nodes) + len(call.kwargs) > 1 or len(call.args) > 1:
             return Skip("it is called with an output size")
-        if conv.groups > 1 and layer.axis is not None:
+        one_scale = conv.groups > 1 or not self.engine.transposed_per_channel
+        if one_scale and layer.axis is not None:
+            grouped = "in groups " if self.engine.transposed_per_channel else ""
             return Skip(
-                "the kernel takes transposed convolutions in groups with one scale for the whole "
+                f"the kernel takes transposed convolutions {grouped}with one scale for the whole "
                 "weight only"
             )
         return with_batch(source, dims)
 
 
-def _input_of(call: Node) -> Any:
+def input_of(call: Node) -> Any:
+    """What a call of a layer reads, however it is given."""
     return call.args[0] if call.args else call.kwargs.get("input")
 
 
-def _layer_and_bounds(module: Any) -> tuple[reference.ReferenceModule | None, Bounds]:
+def layer_and_bounds(module: Any) -> tuple[reference.ReferenceModule | None, Bounds]:
     """The layer in a module, if its weight is quantized, and what its activation bounds it to."""
     bounds: Bounds = (None, None)
     if isinstance(module, fused.Activated):

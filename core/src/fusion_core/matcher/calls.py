@@ -16,10 +16,10 @@ from typing import Any, NamedTuple
 
 from torch import nn
 from torch.fx import Graph, GraphModule, Node
-from torch.nn.utils.parametrize import type_before_parametrizations
 
 from fusion_core.matcher.signatures import Parameters, bind, is_same, operation_default, signatures
 from fusion_core.matcher.spelling import Key, operators_of
+from fusion_core.nn.weighted import operator_type
 from fusion_core.patterns import Operator
 
 # Whether an operation works in place says nothing about its value.
@@ -184,7 +184,7 @@ class CallGraph:
             module = self.modules.get(target)  # type: ignore[arg-type]  # a path, for this op
             kind = type(module)
             if kind not in self._types:
-                self._types[kind] = None if module is None else type_before_parametrizations(module)
+                self._types[kind] = None if module is None else operator_type(module)
             return self._types[kind]
         if op == "call_function":
             if target is getattr and len(node.args) > 1:

@@ -143,7 +143,7 @@ class PerChannelMinMaxObserver(_RangeObserver):
                 f"{self._name()} keeps channels along dimension {self.ch_axis}, "
                 f"but was given a tensor of shape {list(values.shape)}"
             )
-        low, high = torch.aminmax(values.movedim(self.ch_axis, 0).flatten(1), dim=1)
+        low, high = torch.aminmax(values.movedim(self.ch_axis, 0).unsqueeze(-1).flatten(1), dim=1)
         return low, high
 
 
@@ -196,6 +196,8 @@ class _MovingAverage(_RangeObserver):
 
 def _moved(end: Tensor, target: Tensor, share: float) -> Tensor:
     """``end`` moved towards ``target``; the second form is for differences beyond float32."""
+    if share == 1:  # exactly there, which a sum of differences need not be
+        return target
     moved = end + share * (target - end)
     return torch.where(moved.isfinite(), moved, (1 - share) * end + share * target)
 

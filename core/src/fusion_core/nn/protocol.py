@@ -26,6 +26,7 @@ PER_TENSOR_SCHEMES: Final[tuple[torch.qscheme, ...]] = (
 PER_CHANNEL_SCHEMES: Final[tuple[torch.qscheme, ...]] = (
     torch.per_channel_affine,
     torch.per_channel_symmetric,
+    torch.per_channel_affine_float_qparams,
 )
 SYMMETRIC_SCHEMES: Final = (torch.per_tensor_symmetric, torch.per_channel_symmetric)
 FLOAT_DTYPES: Final = (torch.float16, torch.float32)
@@ -35,6 +36,7 @@ INTEGER_RANGES: Final[Mapping[torch.dtype, tuple[int, int]]] = {
     torch.qint8: (-128, 127),
     torch.int8: (-128, 127),
     torch.qint32: (-(2**31), 2**31 - 1),
+    torch.quint4x2: (0, 15),
 }
 DEFAULT_EPS: Final = torch.finfo(torch.float32).eps
 _LARGEST: Final = torch.finfo(torch.float32).max
@@ -55,7 +57,7 @@ class Observer(nn.Module, ABC):
     """Watches a tensor and derives the quantization parameters that suit it.
 
     Args:
-        dtype: The integer type to quantize to: quint8, uint8, qint8, int8 or qint32.
+        dtype: The integer type to quantize to: quint8, uint8, qint8, int8, qint32 or quint4x2.
         qscheme: Affine or symmetric, per tensor or per channel; the first of ``schemes`` if None.
         quant_min: Smallest integer level; the smallest of ``dtype`` if None.
         quant_max: Largest integer level; the largest of ``dtype`` if None.
@@ -120,7 +122,10 @@ class Observer(nn.Module, ABC):
 
     @abstractmethod
     def calculate_qparams(self) -> tuple[Tensor, Tensor]:
-        """Scale (float32) and zero point (int32), both of shape [1] or [channels]."""
+        """Scale (float32) and zero point, both of shape [1] or [channels].
+
+        The zero point is int32; it is float32 under ``torch.per_channel_affine_float_qparams``.
+        """
 
     def forward(self, x: Tensor) -> Tensor:
         """Record ``x`` and return it, the same object.
@@ -193,8 +198,11 @@ class Observer(nn.Module, ABC):
 
         Affine: ``scale = (high - low) / (qmax - qmin)``, ``zero = qmin - round(low / scale)``.
         Symmetric: ``scale = max(-low, high) / ((qmax - qmin) / 2)``, zero in the middle. These are
-        the formulas of Jacob et al., arXiv:1712.05877, section 2.1, evaluated in float32.
+        the formulas of Jacob et al., arXiv:1712.05877, section 2.1, evaluated in float32. With
+        float parameters the range is not widened, and the smallest code stands for ``low``.
         """
+        if self.qscheme is torch.per_channel_affine_float_qparams:
+            return self._float_qparams(low, high)
         low = low.to(torch.float32).reshape(-1).clamp(max=0)
         high = high.to(torch.float32).reshape(-1).clamp(min=0)
         levels = float(self.quant_max - self.quant_min)
@@ -207,14 +215,23 @@ class Observer(nn.Module, ABC):
         zero = self.quant_min - torch.round(low / scale).to(torch.int64)
         return scale, zero.clamp(self.quant_min, self.quant_max).to(torch.int32)
 
+    def _float_qparams(self, low: Tensor, high: Tensor) -> tuple[Tensor, Tensor]:
+        """Scale and zero point, both float32; a channel of one value has the scale 1."""
+        low, high = (each.to(torch.float32).reshape(-1) for each in (low, high))
+        levels = float(self.quant_max - self.quant_min)
+        span = high - low
+        scale = torch.where(span.isinf(), high / levels - low / levels, span / levels)
+        scale = torch.where(scale > self.eps.to(scale), scale, torch.ones_like(scale))
+        return scale, self.quant_min - low / scale
+
     def _bounded(self, scale: Tensor) -> Tensor:
         return torch.maximum(scale, self.eps.to(scale)).clamp(max=_LARGEST)
 
     def _middle(self) -> int:
         """Zero point of a symmetric scheme; a chosen unsigned range rounds its middle down."""
-        if self.dtype not in (torch.quint8, torch.uint8):
+        if INTEGER_RANGES[self.dtype][0] < 0:
             return 0
-        return (self.quant_min + self.quant_max) // 2 if self._chosen_range else 128
+        return (self.quant_min + self.quant_max + (not self._chosen_range)) // 2
 
     def _unobserved_qparams(self) -> tuple[Tensor, Tensor]:
         warnings.warn(

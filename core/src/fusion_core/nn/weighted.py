@@ -8,6 +8,7 @@ from typing import Any, Protocol
 from torch import nn
 from torch.nn.utils.parametrize import type_before_parametrizations
 
+from fusion_core.nn.normed import Normed
 from fusion_core.nn.reference import REFERENCE_OF
 
 
@@ -33,13 +34,19 @@ def weighted_part(module: nn.Module, config: _HasReference) -> tuple[str, Any] |
     known: Mapping[type[nn.Module], Any] = REFERENCE_OF
     if config.root_module is not None and config.reference_quantized_module is not None:
         known = {**known, config.root_module: config.reference_quantized_module}
-    kind = type_before_parametrizations(module)
+    kind = operator_type(module)
     if kind in known:
         return "", known[kind]
     name, child = next(module.named_children(), ("", None))
-    if child is not None and type_before_parametrizations(child) in known:
-        return name, known[type_before_parametrizations(child)]
+    if child is not None and operator_type(child) in known:
+        return name, known[operator_type(child)]
     return None
+
+
+def operator_type(module: nn.Module) -> type[nn.Module]:
+    """What patterns take ``module`` for: its type; with its batch norm for training, the layer's."""
+    kind = plain_type(module)
+    return kind.weighted_type if issubclass(kind, Normed) else kind
 
 
 def plain_type(module: nn.Module) -> type[nn.Module]:

@@ -1,5 +1,6 @@
 """The passes: trace, fuse, prepare, calibrate, convert, lower; each returns a model of its own."""
 
+from fusion_core.passes.arguments import ExampleInputs
 from fusion_core.passes.calibrate import calibrate
 from fusion_core.passes.convert import convert
 from fusion_core.passes.fuse import fuse
@@ -7,7 +8,7 @@ from fusion_core.passes.lower import lower
 from fusion_core.passes.prepare import prepare
 from fusion_core.passes.record import PassRecord, Stage, record_of
 from fusion_core.passes.refine import refine
-from fusion_core.passes.trace import ExampleInputs, trace
+from fusion_core.passes.trace import trace
 
 __all__ = [
     "ExampleInputs",

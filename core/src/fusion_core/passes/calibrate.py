@@ -16,6 +16,9 @@ from torch.fx import GraphModule
 from typing_extensions import Self
 
 from fusion_core.errors import CalibrationError, FusionError, first_few
+from fusion_core.nn.switches import observing
+from fusion_core.passes.parts import modules_with_parts
+from fusion_core.passes.processes import agree, is_one_of_several, merge_statistics
 from fusion_core.passes.record import Stage, record_of
 
 
@@ -28,6 +31,9 @@ def calibrate(
     progress: bool | None = None,
 ) -> GraphModule:
     """Run ``data`` through a prepared model.
+
+    In a process group of ``torch.distributed`` each process runs data of its own, and all get the
+    statistics of all. Calibrate once there: what they had seen before counts once for each process.
 
     Args:
         model: What :func:`prepare` returned. Its observers are updated in place; calling again adds
@@ -47,14 +53,20 @@ def calibrate(
         NonFiniteActivationError: NaN or infinity was met; says where.
         ModelStateError: ``model`` has not been prepared.
     """
-    record = record_of(model, Stage.PREPARED, "calibrate")
-    observers = {path: model.get_submodule(path) for path in record.observers}
-    count = 0
-    with torch.no_grad(), _Reach(observers) as reach:
+    record_of(model, Stage.PREPARED, "calibrate")
+    graphs = dict(modules_with_parts(model))
+    records = {path: record_of(each, Stage.PREPARED, "calibrate") for path, each in graphs.items()}
+    observers = {
+        f"{path}.{name}": graphs[path].get_submodule(name)
+        for path, record in records.items()
+        for name in record.observers
+    }
+    with torch.no_grad(), observing(model), _Reach(observers) as reach:
         total = _total(data, limit)
-        for batch in shown(itertools.islice(data, limit), "Calibrating", total, progress=progress):
-            run(model, without_labels(batch) if has_labels else batch, count)
-            count += 1
+        batches = shown(itertools.islice(data, limit), "Calibrating", total, progress=progress)
+        count = _run_all(model, (without_labels(each) if has_labels else each for each in batches))
+    if is_one_of_several():
+        merge_statistics(observers)
     if count == 0:
         msg = "the calibration data are empty; pass an iterable of inputs (a generator can be used only once)"
         raise CalibrationError(msg)
@@ -63,8 +75,25 @@ def calibrate(
         listed = first_few(missed)
         msg = f"calibration never reached: {listed}. Calibrate with data that run these parts, or exclude them"
         raise CalibrationError(msg)
-    record.stage = Stage.CALIBRATED
+    for record in records.values():
+        record.stage = Stage.CALIBRATED
     return model
+
+
+def _run_all(model: nn.Module, batches: Iterable[Any]) -> int:
+    """Run ``model`` on all batches; returns how many there were, in all processes together."""
+    count, problem = 0, None
+    try:
+        for batch in batches:
+            run(model, batch, count)
+            count += 1
+    except Exception as error:
+        problem = error  # the other processes must not wait for this one for ever
+        raise
+    finally:
+        if is_one_of_several():
+            count = agree(count, problem)
+    return count
 
 
 def run(model: nn.Module, batch: Any, index: int) -> Any:

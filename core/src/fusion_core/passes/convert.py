@@ -13,10 +13,13 @@ from fusion_core.errors import CalibrationError, first_few
 from fusion_core.ledger import Status
 from fusion_core.passes.biases import round_biases
 from fusion_core.passes.edit import Names, finish
+from fusion_core.passes.interface import open_to_codes
 from fusion_core.passes.observed import label_of, needs_data
+from fusion_core.passes.parts import each_part
 from fusion_core.passes.qat import copy_to_convert, remove_dropout, trained_plans
 from fusion_core.passes.record import PassRecord, Stage, advance, record_of
 from fusion_core.passes.weights import quantize_module
+from fusion_core.passes.wishes import CUSTOM, quantize_own_modules
 from fusion_core.qops import (
     dequantize_dynamic,
     dequantize_per_channel,
@@ -56,15 +59,18 @@ def convert(model: GraphModule) -> GraphModule:
         remove_dropout(converted, mine.ledger)
     for path, plan in mine.weights.items():
         quantize_module(converted, path, plan)
+    quantize_own_modules(converted, mine)
     observers, names = set(record.observers), Names(converted)
     for node in list(converted.graph.nodes):
         if node.op == "call_module" and node.target in observers:
             _replace_observer(converted, node, names)
+    open_to_codes(converted, mine)
     round_biases(converted, mine.weights)
     mine.observers = ()
     for line in mine.ledger:
         if line.pattern is not None:
-            line.status = Status.REFERENCE
+            line.status = Status.INT8 if line.plugin == CUSTOM else Status.REFERENCE
+    each_part(converted, lambda graph, _: convert(graph))
     return finish(converted)
 
 

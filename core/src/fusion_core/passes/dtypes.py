@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 import torch
 
 from fusion_core.configs import (
+    INTEGER_DTYPES,
     DTypeConfig,
     DTypeWithConstraints,
+    Mode,
     QConfig,
     QuantizedType,
+    mode_of,
     quantized_type,
 )
+from fusion_core.configs.dtypes import Place
 
 _FLOAT = QuantizedType(
     torch.float32,
@@ -31,6 +35,9 @@ def choose_dtype_config(
 ) -> tuple[DTypeConfig | None, str]:
     """The first combination of dtypes that ``qconfig`` satisfies.
 
+    Input, output, weight and bias are held against the combination alike, whether a module or a
+    function has them. The output of a dynamic operation is float32.
+
     Args:
         configs: Combinations the backend's kernel takes, preferred ones first.
         qconfig: What the operation is to be quantized with.
@@ -39,6 +46,9 @@ def choose_dtype_config(
     Returns:
         The combination, or None and why the first one is not satisfied.
     """
+    nonsense = _nonsense(qconfig, weighted=weighted)
+    if nonsense is not None:
+        return None, nonsense
     first = "the backend lists no dtypes for it"
     for index, config in enumerate(configs):
         problem = _problem(config, qconfig, weighted=weighted)
@@ -49,40 +59,61 @@ def choose_dtype_config(
 
 
 def allows_float_output(configs: Iterable[DTypeConfig], qconfig: QConfig) -> bool:
-    """Whether some kernel takes ``qconfig``'s input and weight and gives float32."""
+    """Whether some kernel takes ``qconfig``'s input, weight and bias and gives float32."""
     return any(
         config.constraints("output").dtype is torch.float32
         and not config.is_dynamic
-        and unsatisfied(config.constraints("input"), quantized_type(qconfig.input_observer)) is None
-        and unsatisfied(config.constraints("weight"), quantized_type(qconfig.weight)) is None
+        and _place_problem(
+            config, {"output": _FLOAT, "input": _input(qconfig), **_weights(qconfig)}
+        )
+        is None
         for config in configs
     )
 
 
+def _nonsense(qconfig: QConfig, *, weighted: bool) -> str | None:
+    """Why ``qconfig`` means nothing for an operation, whatever the backend."""
+    mode = mode_of(qconfig)
+    if mode is not Mode.STATIC and not weighted:
+        return f"the qconfig is {mode.value}, and it has no weight"
+    given = _input(qconfig).dtype
+    if mode is Mode.STATIC and given not in INTEGER_DTYPES:
+        return f"the qconfig gives its input {given}, which has no codes"
+    weight = quantized_type(qconfig.weight)
+    if weighted and weight.dtype not in INTEGER_DTYPES and weight.dtype is not torch.float16:
+        return f"the qconfig gives its weight {weight.dtype}, which is not quantized"
+    return None
+
+
 def _problem(config: DTypeConfig, qconfig: QConfig, *, weighted: bool) -> str | None:
-    dynamic = quantized_type(qconfig.input_observer).is_dynamic
+    dynamic = mode_of(qconfig) is Mode.DYNAMIC
     if dynamic != config.is_dynamic:
         return (
             "the qconfig is dynamic, the backend's kernel is not"
             if dynamic
             else "the backend's kernel is dynamic"
         )
-    checks: list[tuple[str, DTypeWithConstraints, QuantizedType]] = [
-        ("input", config.constraints("input"), quantized_type(qconfig.input_observer)),
-        ("output", config.constraints("output"), _given(qconfig, dynamic=dynamic)),
-    ]
-    if weighted:
-        checks.append(("weight", config.constraints("weight"), quantized_type(qconfig.weight)))
-    for place, wanted, have in checks:
-        problem = unsatisfied(wanted, have)
+    # Nobody knows beforehand what range a dynamic operation would give, so it gives float.
+    output = _FLOAT if dynamic else quantized_type(qconfig.output_observer)
+    places: dict[Place, QuantizedType] = {"input": _input(qconfig), "output": output}
+    return _place_problem(config, {**places, **(_weights(qconfig) if weighted else {})})
+
+
+def _input(qconfig: QConfig) -> QuantizedType:
+    return quantized_type(qconfig.input_observer)
+
+
+def _weights(qconfig: QConfig) -> dict[Place, QuantizedType]:
+    bias = _FLOAT if qconfig.bias is None else quantized_type(qconfig.bias)
+    return {"weight": quantized_type(qconfig.weight), "bias": bias}
+
+
+def _place_problem(config: DTypeConfig, places: Mapping[Place, QuantizedType]) -> str | None:
+    for place, have in places.items():
+        problem = unsatisfied(config.constraints(place), have)
         if problem is not None:
             return f"its {place} {problem}"
     return None
-
-
-def _given(qconfig: QConfig, *, dynamic: bool) -> QuantizedType:
-    """What the output will be; nobody knows beforehand what a dynamic operation would give, so it is float."""
-    return _FLOAT if dynamic else quantized_type(qconfig.output_observer)
 
 
 def unsatisfied(wanted: DTypeWithConstraints, have: QuantizedType) -> str | None:
@@ -98,13 +129,18 @@ def _range_problem(wanted: DTypeWithConstraints, have: QuantizedType) -> str | N
     low, high = wanted.quant_min_lower_bound, wanted.quant_max_upper_bound
     if low is None and high is None:
         return None
+    limits = f"must have codes {_between(low, high)}, the qconfig"
     if have.quant_min is None or have.quant_max is None:
-        return (
-            f"must have codes in [{low}, {high}], the qconfig's observer says nothing of its range"
-        )
+        return f"{limits}'s observer says nothing of its range"
     if (low is not None and have.quant_min < low) or (high is not None and have.quant_max > high):
-        return f"must have codes in [{low}, {high}], the qconfig gives [{have.quant_min}, {have.quant_max}]"
+        return f"{limits} gives [{have.quant_min}, {have.quant_max}]"
     return None
+
+
+def _between(low: float | None, high: float | None) -> str:
+    if low is None:
+        return f"of at most {high}"
+    return f"of at least {low}" if high is None else f"in [{low}, {high}]"
 
 
 def _scale_problem(wanted: DTypeWithConstraints, have: QuantizedType) -> str | None:

@@ -3,12 +3,71 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterable
+import inspect
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from typing import Any
 
 from torch import nn
 from torch.fx import Graph, GraphModule, Node
+from typing_extensions import Self
 
-from fusion_core.passes.record import RECORD, PassRecord, recall_nodes, remember_nodes
+from fusion_core.passes.record import RECORD, PassRecord, attach, recall_nodes, remember_nodes
+
+
+class Draft(GraphModule):
+    """A GraphModule whose code is made once, by :func:`finish`, and not when its graph is set.
+
+    It has the methods of the user's class.
+
+    Attributes:
+        is_draft: Whether the graph is still being edited.
+    """
+
+    is_draft = False
+
+    def __new__(cls, *args: Any, **kwargs: Any) -> Self:
+        """A draft, as the constructor makes it; copies and unpickled models are none."""
+        drafted: Self = super().__new__(cls)
+        if args or kwargs:
+            drafted.__dict__["is_draft"] = True
+        return drafted
+
+    def recompile(self) -> Any:
+        """Make the code, unless the graph is still being edited."""
+        return None if self.is_draft else super().recompile()
+
+    def __getattr__(self, name: str) -> Any:
+        """Methods of the user's class are looked up there and bound to this model."""
+        try:
+            return super().__getattr__(name)
+        except AttributeError:
+            record = vars(self).get(RECORD)
+            kind = record.user_class.kind if isinstance(record, PassRecord) else None
+            if kind is None or name.startswith("_"):
+                raise
+            found = inspect.getattr_static(kind, name, _NOWHERE)
+            if found is _NOWHERE:
+                raise
+        return found.__get__(self, kind) if hasattr(found, "__get__") else found
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Unpickled as what it is, which torch's own way of pickling graphs forgets."""
+        rebuild, arguments = super().__reduce__()
+        return _rebuilt, (rebuild, arguments)
+
+
+_NOWHERE = object()
+
+
+def _rebuilt(rebuild: Callable[..., GraphModule], arguments: tuple[Any, ...]) -> GraphModule:
+    model = rebuild(*arguments)
+    # Each GraphModule is of a class of its own, which holds its code.
+    type(model).__bases__ = (Draft,)
+    record = vars(model).get(RECORD)
+    if isinstance(record, PassRecord):
+        attach(model, record)
+    return model
 
 
 def copy_model(model: GraphModule) -> GraphModule:
@@ -18,28 +77,50 @@ def copy_model(model: GraphModule) -> GraphModule:
     values: dict[Node, Node] = {}
     result = graph.graph_copy(model.graph, values)
     graph.output(result)
-    copied = GraphModule(model, graph, type(model).__name__)
+    copied = Draft(model, graph, type(model).__name__)
     for old, new in values.items():
         new.meta = dict(old.meta)
     copied.meta = dict(model.meta)
     setattr(copied, RECORD, getattr(model, RECORD))
     restore_attributes(copied)
-    copied.train(model.training)
+    take_modes(copied, model)
     return copied
+
+
+def take_modes(copied: GraphModule, model: GraphModule) -> None:
+    """Put what is new in ``copied`` in the mode of ``model``; called modules are in their own."""
+    known = set(model.modules())
+    for module in copied.modules():
+        if module not in known:
+            module.training = model.training
+
+
+@contextmanager
+def evaluating(model: nn.Module) -> Iterator[None]:
+    """Run ``model`` in eval mode, and put every module of it back in its own mode afterwards."""
+    modes = [(module, module.training) for module in model.modules()]
+    model.eval()
+    try:
+        yield
+    finally:
+        for module, training in modes:
+            module.training = training
 
 
 def restore_attributes(model: GraphModule) -> None:
     """Put the plain attributes of the user's model on ``model``, where it has none of that name."""
     record = getattr(model, RECORD, None)
     for name, value in (record.preserved if isinstance(record, PassRecord) else {}).items():
-        if not hasattr(model, name):
+        if name not in vars(model) and not hasattr(GraphModule, name):
             setattr(model, name, value)
 
 
 def finish(model: GraphModule) -> GraphModule:
     """Drop what no node uses any more, check the graph, and make the code once."""
     model.delete_all_unused_submodules()
+    restore_attributes(model)  # modules among them were unused
     model.graph.lint()
+    vars(model).pop("is_draft", None)
     model.recompile()
     remember_nodes(model)
     return model

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -12,9 +13,12 @@ from fusion_core.configs import Skip
 from fusion_core.errors import FuseError, first_few
 from fusion_core.ledger import Ledger
 from fusion_core.matcher import CallGraph, Match, NoMatch, Scan, scan
+from fusion_core.nn.weighted import operator_type
 from fusion_core.passes.activations import activation_module
-from fusion_core.passes.edit import copy_model, erase, finish
+from fusion_core.passes.arguments import ExampleInputs
+from fusion_core.passes.edit import copy_model, erase, evaluating, finish, take_modes
 from fusion_core.passes.indices import fusion_index
+from fusion_core.passes.parts import backend_of, each_part
 from fusion_core.passes.record import (
     MEMBERS,
     RECORD,
@@ -27,7 +31,6 @@ from fusion_core.passes.record import (
     record_of,
 )
 from fusion_core.passes.roots import blame, call_plugin, extra_inputs, fuser_arguments, root_node
-from fusion_core.passes.trace import ExampleInputs
 from fusion_core.passes.verify import Verifier, example_arguments
 from fusion_core.patterns import MatchAllNode, render
 from fusion_core.registry import Backend, PatternEntry, get_backend
@@ -48,7 +51,7 @@ def fuse(
     Args:
         model: What :func:`trace` returned. It is not changed.
         backend: Name of a backend, or the backend.
-        qat: What fuser methods get as ``is_qat``.
+        qat: What fuser methods get as ``is_qat``; True for a model that was traced for training.
         verify: Run the model and call each fused module on what its operations got. One that raises
             or gives other numbers than they did is refused like a skip, with the reason in the
             ledger. True takes the inputs the model was traced with; or pass inputs, in the same
@@ -67,14 +70,22 @@ def fuse(
     mine = advance(fused, record, Stage.FUSED)
     mine.backend = mine.ledger.backend = chosen.name
     mine.example = Example()  # the traced model still has it
-    arguments = example_arguments(fused, record, verify=verify)
-    result, fusing = _sweep(fused, chosen, qat=qat, arguments=arguments)
+    mine.qat = qat = qat or record.qat
+    arguments = example_arguments(model, record, verify=verify)  # a draft has no signature
+    with nullcontext() if arguments is None else evaluating(fused):
+        result, fusing = _sweep(fused, chosen, qat=qat, arguments=arguments)
     if fusing.verifier is not None:
         mine.ledger.notes.append(fusing.verdict())
     for match in result.matches:
         _replace(fused, match, fusing.modules[match.anchor])
+    take_modes(fused, model)
     for node, refusals in result.refusals.items():
         _keep_reasons(mine.ledger, node, refusals)
+    verifies = verify is not False
+    each_part(
+        fused,
+        lambda graph, part: fuse(graph, backend_of(part, chosen), qat=qat, verify=verifies),
+    )
     return finish(fused)
 
 
@@ -133,7 +144,7 @@ class _Fusing:
         if isinstance(fused, Skip):
             return NoMatch("{}", (fused.reason,), len(match.nodes))
         wanted = config.fused_module or nn.Module
-        if not isinstance(fused, wanted):
+        if not (isinstance(fused, wanted) or issubclass(operator_type(fused), wanted)):
             problem = f"its fuser method returned {type(fused).__name__}, not {wanted.__name__}"
             raise FuseError(blame(match, problem))
         if self.verifier is not None:
@@ -141,7 +152,7 @@ class _Fusing:
             if refusal is not None:
                 self.wrong[match.anchor] = None
                 return refusal
-        self.modules[match.anchor] = fused.train(self.qat)
+        self.modules[match.anchor] = fused if self.qat else fused.eval()
         return None
 
     def verdict(self) -> str:

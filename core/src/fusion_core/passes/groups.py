@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch.fx import GraphModule, Node
@@ -27,6 +28,7 @@ from fusion_core.passes.indices import quantization_index
 from fusion_core.passes.record import WeightPlan, member_names, members
 from fusion_core.passes.roots import call_plugin, root_node
 from fusion_core.passes.shapes import dtype_of
+from fusion_core.passes.wishes import CUSTOM, OwnModule, Wishes
 from fusion_core.patterns import render
 from fusion_core.registry import Backend, PatternEntry
 
@@ -64,7 +66,11 @@ class Group:
 
 
 def find_groups(
-    model: GraphModule, backend: Backend, mapping: QConfigMapping, ledger: Ledger
+    model: GraphModule,
+    backend: Backend,
+    mapping: QConfigMapping,
+    ledger: Ledger,
+    wishes: Wishes | None = None,
 ) -> list[Group]:
     """The groups of ``model`` in execution order; the ledger is told why everything else stays in float.
 
@@ -73,16 +79,26 @@ def find_groups(
         backend: Whose patterns count.
         mapping: Which qconfig goes where.
         ledger: Told of every decision.
+        wishes: What the user asks for besides.
     """
+    wishes = wishes or Wishes()
     calls = CallGraph.of(model)
     index = quantization_index(backend)
-    result = scan(calls, index)
-    by_anchor = {match.anchor: match for match in result.matches}
-    inside = {node for match in result.matches for node in match.nodes}
+    matches = [
+        match
+        for match in scan(calls, index).matches
+        if wishes.own_modules.keys().isdisjoint(match.nodes)
+    ]
+    by_anchor = {match.anchor: match for match in matches}
+    inside = {node for match in matches for node in match.nodes}
     quantized: set[Node] = set()
     groups: list[Group] = []
     for node in model.graph.nodes:
-        if node in by_anchor:
+        if node in wishes.own_modules:
+            own = _own_group(node, wishes.own_modules[node], ledger)
+            groups.extend(own)
+            quantized.update(group.match.anchor for group in own if not group.gives_float)
+        elif node in by_anchor:
             decided = _decide(by_anchor[node], mapping, calls, quantized)
             if isinstance(decided, Skip):
                 _refuse(ledger, by_anchor[node].nodes, decided.reason)
@@ -94,18 +110,36 @@ def find_groups(
         elif node not in inside and node.op.startswith("call_"):
             _refuse(ledger, (node,), _unmatched(node, calls, backend))
             _note_near_miss(ledger, node, nearest_miss(node, calls, index))
-    _settle_float_outputs(groups)
+    _settle_float_outputs(groups, set(wishes.outputs.values()))
     return groups
 
 
-def _settle_float_outputs(groups: list[Group]) -> None:
+def _own_group(node: Node, wanted: OwnModule | Skip, ledger: Ledger) -> list[Group]:
+    """The call of a module that the user has types for, as a group; none where it stays as it is."""
+    if isinstance(wanted, Skip):
+        _refuse(ledger, (node,), wanted.reason)
+        return []
+    for line in ledger.of(member_names(node)):
+        line.plugin, line.pattern = CUSTOM, wanted.kind.__name__
+        line.reason, line.mode = None, Mode.STATIC.value
+    match: Match[Any] = Match(None, (node,), {}, ())
+    group = Group(match, node, wanted.qconfig, Mode.STATIC, SEPARATE, wanted.inputs, (), None)
+    group.gives_float = not wanted.gives_tensor
+    return [group]
+
+
+def _settle_float_outputs(groups: list[Group], read_quantized: set[Node]) -> None:
     static = [group for group in groups if group.mode is Mode.STATIC]
-    read_quantized = {value for group in static for value in group.inputs}
+    read_quantized.update(value for group in static for value in group.inputs)
     for group in groups:
-        group.gives_float = group.mode is not Mode.STATIC or (
-            group.weight is not None
-            and group.match.anchor not in read_quantized
-            and allows_float_output(group.match.entry.config.dtype_configs, group.qconfig)
+        group.gives_float = (
+            group.gives_float
+            or group.mode is not Mode.STATIC
+            or (
+                group.weight is not None
+                and group.match.anchor not in read_quantized
+                and allows_float_output(group.match.entry.config.dtype_configs, group.qconfig)
+            )
         )
 
 

@@ -41,8 +41,8 @@ _BATCH_NORM = (F.batch_norm, torch.batch_norm)
 def lift(model: GraphModule, spelled: Collection[Any]) -> None:
     """Turn weighted functional calls into module calls.
 
-    Convolutions, linear layers and batch norm are lifted when each of their tensors is a parameter
-    or buffer of the model with one reader.
+    Convolutions, linear layers, batch and layer norm are lifted when each of their tensors is a
+    parameter or buffer of the model with one reader.
 
     Args:
         model: A simplified graph; changed in place.
@@ -80,6 +80,8 @@ def _builder(target: Any) -> Callable[..., nn.Module | None] | None:
         return _convolution
     if target in _LINEAR:
         return _linear
+    if target is F.layer_norm:
+        return _layer_norm
     return _batch_norm if target in _BATCH_NORM else None
 
 
@@ -168,6 +170,17 @@ def _batch_norm(
     module.register_buffer("running_var", variance.detach())
     module.register_buffer("num_batches_tracked", torch.tensor(0))
     return module
+
+
+def _layer_norm(
+    _node: Node, bound: Mapping[str, Any], tensors: Mapping[str, Tensor | None]
+) -> nn.Module | None:
+    weight, bias, shape = tensors.get("weight"), tensors.get("bias"), bound["normalized_shape"]
+    if weight is None or _has_node(shape):
+        return None
+    with torch.device("meta"):
+        module = nn.LayerNorm(shape, eps=bound.get("eps", 1e-5), bias=bias is not None)
+    return _with_tensors(module, weight=weight, bias=bias)
 
 
 def _with_tensors(module: nn.Module, **tensors: Tensor | None) -> nn.Module:

@@ -14,6 +14,7 @@ from fusion_core.ledger import Ledger, Status
 from fusion_core.matcher import CallGraph, Match, NoMatch, Scan, scan
 from fusion_core.passes.edit import Names, copy_model, erase, finish
 from fusion_core.passes.indices import lowering_index
+from fusion_core.passes.parts import backend_of, each_part
 from fusion_core.passes.record import MEMBERS, Stage, advance, member_names, members, record_of
 from fusion_core.qops import quantize_per_tensor
 from fusion_core.registry import Backend, LoweringEntry, get_backend
@@ -47,6 +48,7 @@ def lower(model: GraphModule, backend: str | Backend | None = None) -> GraphModu
     for call in calls:  # last node first, so what only a dead call read is dead when its turn comes
         if not call.users:
             lowered.graph.erase_node(call)
+    each_part(lowered, lambda graph, part: lower(graph, backend_of(part, chosen)))
     return finish(lowered)
 
 

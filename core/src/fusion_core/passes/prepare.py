@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
@@ -10,14 +10,22 @@ from torch import nn
 from torch.fx import GraphModule, Node
 
 from fusion_core.configs import ObserverFactory, QConfigMapping
-from fusion_core.errors import UnknownModuleNameError
 from fusion_core.passes.constants import observe_constants
 from fusion_core.passes.dropout import SetAside
 from fusion_core.passes.edit import Names, copy_model, finish
 from fusion_core.passes.groups import SHARED, Group, find_groups
 from fusion_core.passes.mappings import mapping_for
+from fusion_core.passes.parts import (
+    backend_of,
+    each_part,
+    modules_with_parts,
+    whole_ledger,
+)
 from fusion_core.passes.qat import restore_norms, swap_weighted, training_observer
-from fusion_core.passes.record import PassRecord, Stage, advance, members, record_of
+from fusion_core.passes.record import Part, Stage, advance, members, record_of
+from fusion_core.passes.rules import rules_of
+from fusion_core.passes.unused_rules import unused_rules
+from fusion_core.passes.wishes import Wishes, observe_own_modules
 from fusion_core.registry import Backend, get_backend
 
 Slot: TypeAlias = tuple[Node, ObserverFactory]
@@ -60,30 +68,54 @@ def prepare(
         QConfigError: What is asked for contradicts itself or is not known; its subclasses say what
             the backend has.
         UnknownModuleNameError: The mapping names a module the model does not have.
+        UnknownCallError: The mapping names a call by an index that the model does not have.
     """
     record = record_of(model, Stage.FUSED, "prepare")
     chosen = get_backend(record.backend if backend is None else backend)
     qat = qat or record.qat
-    wanted = "qat" if qat else mode
-    mapping = mapping_for(chosen, mode=wanted, preset=qconfig, given=qconfig_mapping)
-    _check_names(mapping, record)
+    asked = {"mode": "qat" if qat else mode, "preset": qconfig, "given": qconfig_mapping}
+    notes = _notes(mapping_for(chosen, **asked), model, chosen)
+    prepared = _prepared(model, chosen, asked, qat=qat)
+    record_of(prepared, Stage.PREPARED, "prepare").ledger.notes.extend(notes)
+    return prepared
+
+
+def _prepared(
+    model: GraphModule, chosen: Backend, asked: Mapping[str, Any], *, qat: bool
+) -> GraphModule:
+    """``model`` and its parts with observers; ``asked`` is what :func:`mapping_for` is asked."""
+    record, mapping = record_of(model, Stage.FUSED, "prepare"), mapping_for(chosen, **asked)
     prepared = copy_model(model)
     mine = advance(prepared, record, Stage.PREPARED)
     mine.backend = mine.ledger.backend = chosen.name
     mine.backend_identity = chosen.identity
     mine.qat = qat
     aside = SetAside.of(prepared) if qat else SetAside()
-    groups = find_groups(prepared, chosen, mapping, mine.ledger)
+    wishes = Wishes.of(prepared, mine, mapping)
+    groups = find_groups(prepared, chosen, mapping, mine.ledger, wishes)
+    mine.rules = rules_of(prepared, mapping, groups)
     mine.weights = {
         str(group.root.target): group.weight for group in groups if group.weight is not None
     }
     if qat:
-        swap_weighted(prepared, groups)
+        own = wishes.own_modules
+        swap_weighted(prepared, [group for group in groups if group.match.anchor not in own])
+    mine.observed = observe_own_modules(prepared, wishes)
     built = training_observer if qat else _observer
-    mine.observers = _insert(prepared, _Slots.of(groups), built)
+    slots = _Slots.of(groups)
+    wishes.require_observed(slots.quantized())
+    mine.observers = _insert(prepared, slots, built)
     aside.restore(prepared)
     restore_norms(prepared)
     observe_constants(prepared, mine.observers)
+
+    def prepare_part(graph: GraphModule, part: Part) -> GraphModule:
+        own = None if part.standalone is None else part.standalone.qconfig_mapping
+        if own is not None:
+            return prepare(graph, backend_of(part, chosen), own, qat=qat)
+        return _prepared(graph, backend_of(part, chosen), asked, qat=qat)
+
+    each_part(prepared, prepare_part)
     return finish(prepared)
 
 
@@ -92,11 +124,15 @@ def default_mapping(backend: Backend) -> QConfigMapping:
     return mapping_for(backend)
 
 
-def _check_names(mapping: QConfigMapping, record: PassRecord) -> None:
-    scopes = (key[0] for key in mapping.module_name_object_type_order_qconfigs)
-    for name in (*mapping.module_name_qconfigs, *scopes):
-        if name not in record.module_names:
-            raise UnknownModuleNameError(name, record.module_names)
+def _notes(mapping: QConfigMapping, model: GraphModule, backend: Backend) -> tuple[str, ...]:
+    """What rules of the mapping are without effect; refuses those that can only be slips."""
+    return unused_rules(
+        mapping,
+        [each for _path, graph in modules_with_parts(model) for each in members(graph.graph.nodes)],
+        record_of(model, Stage.FUSED, "prepare").module_names,
+        ledger=whole_ledger(model),
+        own=backend.qconfig_mapping,
+    )
 
 
 @dataclass
@@ -144,6 +180,10 @@ class _Slots:
         self._parent.setdefault(slot, slot)
         self.readers.setdefault(slot, [])
         return slot
+
+    def quantized(self) -> set[Node]:
+        """Values that have a slot."""
+        return {value for value, _ in self.readers}
 
     def representative(self, slot: Slot) -> Slot:
         """The slot that stands for all that share an observer with ``slot``."""

@@ -42,11 +42,16 @@ def private_copy(model: nn.Module) -> nn.Module:
     return mine
 
 
+def has_hooks(module: nn.Module) -> bool:
+    """Whether something of the user's runs before or after the forward of ``module``."""
+    return bool(module._forward_hooks or module._forward_pre_hooks)
+
+
 def _check(model: nn.Module) -> None:
     training = [name for name, module in model.named_modules() if module.training]
     if training:
         raise TrainingModeError(training)
-    if model._forward_hooks or model._forward_pre_hooks:
+    if has_hooks(model):
         msg = "the model itself has forward hooks, which the quantized graph would not run; remove them first"
         raise UnsupportedModelError(msg)
     tensors = [*model.named_parameters(), *model.named_buffers()]

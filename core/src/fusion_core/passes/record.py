@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import copy
+import importlib
+import operator
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from enum import IntEnum
 from typing import Any
 
+import torch
 from torch import nn
 from torch.fx import GraphModule, Node
 
-from fusion_core.configs import ObserverFactory
+from fusion_core.configs import CustomConfig, ObserverFactory, Standalone
 from fusion_core.errors import ModelStateError
 from fusion_core.ledger import Ledger
 from fusion_core.patterns.pickling import by_name, from_name
@@ -43,8 +46,9 @@ class Member:
         name: Name of the node in the traced graph.
         path: Path of the module that is called, or in which a function is called.
         scope: Path of the module in whose forward the call stands.
-        object_types: What a qconfig mapping can name it by: module type, function or method name.
-        order: For each of those, its index among its like within ``scope``.
+        object_types: What a qconfig mapping can name it by: module type, function or method name, the
+            operation that this spells, and the types of the modules it stands in, inside out.
+        order: For each name that is its own, its index among its like within ``scope``.
     """
 
     name: str
@@ -54,13 +58,27 @@ class Member:
     order: tuple[tuple[Any, int], ...]
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Pickled with torch's functions by name, for some do not pickle by themselves."""
-        named = by_name(self.object_types), by_name(self.order)
-        return _member, (self.name, self.path, self.scope, *named)
+        """Pickled with functions and types by name, for some do not pickle, or not where it is read."""
+        named = tuple(map(_by_name, self.object_types))
+        order = tuple((_by_name(kind), index) for kind, index in self.order)
+        return _member, (self.name, self.path, self.scope, named, order)
 
 
 def _member(name: str, path: str, scope: str, object_types: Any, order: Any) -> Member:
-    return Member(name, path, scope, from_name(object_types), from_name(order))
+    types = tuple(map(_from_name, object_types))
+    return Member(name, path, scope, types, tuple((_from_name(kind), i) for kind, i in order))
+
+
+def _by_name(kind: Any) -> Any:
+    is_foreign = isinstance(kind, type) and not kind.__module__.startswith("torch.")
+    return UserClass.named(kind) if is_foreign else by_name(kind)
+
+
+def _from_name(named: Any) -> Any:
+    """The object of a name; a type that is not to be had stays a name, which no mapping can mean."""
+    if isinstance(named, UserClass):
+        return named.kind or named
+    return from_name(named)
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,11 +89,74 @@ class WeightPlan:
         observer: Builds the observer that chooses scale and zero point.
         part: Which child carries the weight; empty for the module itself.
         reference: Type of the reference module that replaces it.
+        bias: Dtype that the bias is rounded to, or None for float32.
     """
 
     observer: ObserverFactory
     part: str
     reference: Any
+    bias: torch.dtype | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A piece of the model that is a graph of its own, and that every pass goes through as such.
+
+    Attributes:
+        path: Where its GraphModule is in the GraphModule that calls it, or in a module this calls.
+        aliases: Other paths of the same.
+        holder: Name of the node of the traced graph that calls it, or the module it is in.
+        name: Its path in the user's model.
+        standalone: Set where it is a model of its own by request, else it is part of a module
+            whose forward stays Python.
+    """
+
+    path: str
+    aliases: tuple[str, ...]
+    holder: str
+    name: str
+    standalone: Standalone | None = None
+
+
+class UserClass:
+    """The class of the user's model, whose methods the results have; pickled by name, if it has one.
+
+    Attributes:
+        name: ``module:qualified.name``.
+    """
+
+    __slots__ = ("_kind", "name")
+
+    def __init__(self, name: str = "", kind: type | None = None) -> None:
+        self.name = name
+        self._kind = kind
+
+    @classmethod
+    def of(cls, model: nn.Module) -> UserClass:
+        """The class of ``model``."""
+        return cls.named(type(model))
+
+    @classmethod
+    def named(cls, kind: type) -> UserClass:
+        """``kind`` by its name."""
+        return cls(f"{kind.__module__}:{kind.__qualname__}", kind)
+
+    @property
+    def kind(self) -> type | None:
+        """The class; None where it cannot be imported, or was defined within a function."""
+        if self._kind is None and self.name and "<locals>" not in self.name:
+            module, _, qualified = self.name.partition(":")
+            try:
+                self._kind = operator.attrgetter(qualified)(importlib.import_module(module))
+            except (ImportError, AttributeError):
+                self.name = ""
+        return self._kind
+
+    def __deepcopy__(self, _memo: dict[int, Any]) -> UserClass:
+        return self
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return UserClass, (self.name,)
 
 
 class Example:
@@ -115,6 +196,13 @@ class PassRecord:
         nodes: What each node remembers, in order, with the path in front where it reads an
             attribute. Pickling a graph loses what its nodes hold.
         example: What a traced model was traced with, for verifying fused modules on it.
+        custom: What the user said about special modules, inputs, outputs and attributes.
+        parts: Pieces of the model that are graphs of their own.
+        observed: Paths of the user's own observed modules.
+        user_class: Whose methods the model has.
+        qat: Whether the model is to be trained.
+        rules: For each operation, by its name in the traced graph, the rule of the qconfig mapping
+            that decides, then those it overrides, in words.
     """
 
     stage: Stage
@@ -127,6 +215,12 @@ class PassRecord:
     preserved: dict[str, Any] = field(default_factory=dict)
     nodes: tuple[tuple[str, dict[str, Any]], ...] = ()
     example: Example = field(default_factory=Example)
+    custom: CustomConfig = field(default_factory=CustomConfig)
+    parts: tuple[Part, ...] = ()
+    observed: tuple[str, ...] = ()
+    user_class: UserClass = field(default_factory=UserClass)
+    qat: bool = False
+    rules: dict[str, tuple[str, ...]] = field(default_factory=dict)
 
 
 def remember_nodes(model: GraphModule) -> None:

@@ -22,7 +22,10 @@ from fusion_core.nn.rounding import MAX_POSITIONS, InputMoments, odd_step, round
 from fusion_core.passes.biases import round_biases
 from fusion_core.passes.calibrate import as_arguments, shown
 from fusion_core.passes.edit import copy_model, copy_module, finish
-from fusion_core.passes.record import PassRecord, Stage, WeightPlan, advance, record_of
+from fusion_core.passes.part_inputs import inputs_of_parts
+from fusion_core.passes.parts import each_part
+from fusion_core.passes.record import Part, PassRecord, Stage, WeightPlan, advance, record_of
+from fusion_core.qops import take_codes
 
 MAX_COLUMNS = 2304
 """Longest row of a weight for which codes are chosen with feedback: 256 channels of 3 x 3."""
@@ -74,12 +77,23 @@ def refine(
         raise CalibrationError(msg)
     refined = copy_model(model)
     mine = advance(refined, record, Stage.CONVERTED)
+    which = {"adaptive_rounding": adaptive_rounding, "bias_correction": bias_correction}
     switches = {"adaptive rounding": adaptive_rounding, "bias correction": bias_correction}
     steps = ", ".join(name for name, on in switches.items() if on)
+    if mine.parts and steps:
+        inputs = inputs_of_parts(_without_observers(prepared), batches)
+
+        def refine_part(graph: GraphModule, part: Part) -> GraphModule:
+            source: Any = prepared.get_submodule(part.path)
+            given = inputs[part.path]
+            return refine(graph, source, given, progress=progress, **which) if given else graph
+
+        each_part(refined, refine_part)
     known = [path for path, plan in mine.weights.items() if _is_known(prepared, path, plan)]
+    if steps and (known or mine.parts):
+        mine.ledger.notes.append(f"refined on {len(batches)} batches: {steps}")
     if not known or not steps:
         return finish(refined)
-    mine.ledger.notes.append(f"refined on {len(batches)} batches: {steps}")
     with torch.no_grad():
         targets = _float_means(prepared, batches, known) if bias_correction else {}
         weights = _float_weights(prepared, record, known) if adaptive_rounding else {}
@@ -143,6 +157,7 @@ def _without_observers(prepared: GraphModule) -> GraphModule:
         if node.op == "call_module" and node.target in observers:
             node.replace_all_uses_with(node.args[0])
             plain.graph.erase_node(node)
+    each_part(plain, lambda graph, _: _without_observers(graph))
     return finish(plain)
 
 
@@ -160,6 +175,15 @@ def _channels_last(output: Tensor, module: nn.Module) -> Tensor:
         if isinstance(inner, nn.Linear) or output.dim() < _WITH_PLACES
         else output.movedim(1, -1)
     )
+
+
+class _FloatFed(Interpreter):
+    """Runs a model that takes codes on float inputs; what reads them rounds them alike."""
+
+    def call_function(self, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Call ``target``, except that inputs are taken as they are."""
+        is_input = target is take_codes and args[0].is_floating_point()
+        return args[0] if is_input else super().call_function(target, args, kwargs)
 
 
 @dataclass
@@ -182,7 +206,7 @@ class _Sweep:
 
     def run(self, batches: list[Any], *, progress: bool | None) -> None:
         """Sweep once over ``batches``."""
-        runs = [Interpreter(self.model, garbage_collect_values=False) for _ in batches]
+        runs = [_FloatFed(self.model, garbage_collect_values=False) for _ in batches]
         for run, batch in zip(runs, batches, strict=True):
             self._start(run, batch)
         last_reader = {

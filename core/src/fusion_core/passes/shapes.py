@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import io
 import warnings
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, redirect_stderr
 from typing import Any
 
@@ -43,6 +44,22 @@ def propagate(model: GraphModule, arguments: tuple[Any, ...]) -> None:
             where = f"at {run.at} " if run.at else ""
             msg = f"the model fails {where}on example_inputs: {type(cause).__name__}: {cause}"
             raise ModelStateError(msg) from error
+
+
+def propagate_each(model: GraphModule, examples: Sequence[tuple[tuple[Any, ...], int]]) -> None:
+    """:func:`propagate` for several calls; nodes know the first one's shapes, and the MACs of all.
+
+    Args:
+        model: The graph.
+        examples: Positional arguments of calls, and how often each is made.
+    """
+    macs: Counter[Node] = Counter()
+    for arguments, count in reversed(examples):
+        propagate(model, arguments)
+        for node in model.graph.nodes:
+            macs[node] += count * macs_of(node)
+    for node in model.graph.nodes:
+        node.meta[_MACS] = macs[node]
 
 
 class _Counting(ShapeProp):

@@ -14,6 +14,7 @@ from fusion_core.passes.edit import Names
 from fusion_core.passes.in_place import out_of_place
 from fusion_core.passes.record import member_names
 from fusion_core.passes.shapes import BATCH_NORM_BY_RANK, shape_of
+from fusion_core.passes.switched_off import gives_operand
 from fusion_core.patterns import Operator
 
 
@@ -21,7 +22,8 @@ def simplify(model: GraphModule, ledger: Ledger) -> None:
     """Bring a traced graph into plain form; what it computes stays the same.
 
     * In-place operations become ordinary ones; what reads their operand later reads their result.
-    * Dropout and identity in eval mode are removed.
+    * Dropout and identity in eval mode are removed, and so is any function that gives its operand itself
+      because ``training`` is false.
     * A module called from several places becomes one module for each; they share their parameters.
     * A parameter that is read directly, beside the module that owns it, is read from a name of its
       own.
@@ -69,7 +71,9 @@ def _identity_reason(node: Node, calls: CallGraph) -> str | None:
             else site.bound().get("training", site.bound().get("train"))
         )
         return None if active is not False else "dropout does nothing in eval mode"
-    return None
+    # Kinds of dropout that libraries bring along, such as stochastic depth.
+    switched_off = node.op == "call_function" and site.bound().get("training") is False
+    return "does nothing in eval mode" if switched_off and gives_operand(node) else None
 
 
 def _one_module_per_call(model: GraphModule) -> None:

@@ -2,40 +2,40 @@
 
 from __future__ import annotations
 
-import copy
 import inspect
-from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import Any, TypeAlias
+from typing import Any
 
-import torch
 from torch import nn
-from torch.fx import Graph, GraphModule, Node
+from torch.fx import GraphModule, Node
 
-from fusion_core.errors import ModelStateError
-from fusion_core.ledger import Ledger, LedgerEntry, Status
-from fusion_core.matcher import CallGraph
-from fusion_core.passes.edit import finish, restore_attributes
-from fusion_core.passes.lift import lift
+from fusion_core.configs import CustomConfig
+from fusion_core.errors import TraceError
+from fusion_core.passes.arguments import ExampleInputs, bind_inputs, left_out, named_parameters
+from fusion_core.passes.edit import finish
+from fusion_core.passes.graphs import MODEL, calling, traced
+from fusion_core.passes.islands import add_parts
+from fusion_core.passes.leaves import Leaves
 from fusion_core.passes.private_copy import private_copy
-from fusion_core.passes.record import Example, PassRecord, Stage, attach, members, record_of
-from fusion_core.passes.shapes import macs_of, propagate
-from fusion_core.passes.simplify import absorb_padding, simplify
-from fusion_core.passes.tracer import trace_graph
-from fusion_core.patterns import Operator, operators_in
+from fusion_core.passes.record import Example, Stage, record_of
+from fusion_core.passes.shapes import propagate
+from fusion_core.passes.tracer import obstacle
 from fusion_core.registry import Backend, get_backend
 
 _SIZES = frozenset({"size", "dim", "numel"})
 
-ExampleInputs: TypeAlias = torch.Tensor | Sequence[Any] | Mapping[str, Any]
-
 
 def trace(
-    model: nn.Module, example_inputs: ExampleInputs, *, backend: str | Backend | None = None
+    model: nn.Module,
+    example_inputs: ExampleInputs,
+    *,
+    backend: str | Backend | None = None,
+    custom: CustomConfig | None = None,
 ) -> GraphModule:
     """The graph of a model, ready to be fused.
 
     Modules of ``torch.nn``, and of types that a pattern of ``backend`` names, are called; all
-    others are inlined. A module whose forward cannot be traced is called whole and stays in float.
+    others are inlined. Where a forward cannot be traced, be it the model's own, it stays Python,
+    and the modules in it become graphs of their own, through which all passes go as well.
     Weighted functional calls on the model's own parameters become modules, dropout and identity go,
     modules called from several places get one copy for each.
 
@@ -43,32 +43,53 @@ def trace(
         model: A module in eval mode, with float32 parameters. It is not changed and shares nothing
             with the result.
         example_inputs: One input: a tensor, a sequence of positional arguments, or a dict of
-            keyword arguments. It is run once, to learn shapes and dtypes.
+            keyword arguments. It is run once, to learn shapes and dtypes; and again where there are
+            parts of their own.
         backend: Name of the backend, or the backend, whose module types shall not be inlined.
+        custom: Which modules, inputs, outputs and attributes are special. No later pass need be
+            told again.
 
     Returns:
         A new GraphModule with a ledger.
 
     Raises:
+        CustomConfigError: ``custom`` names what the model does not have.
         ModelStateError: The model fails on ``example_inputs``.
-        TraceError: The model's own forward cannot be traced.
+        TraceError: The model's own forward cannot be traced, and nothing in it can; or a standalone
+            module cannot.
         TrainingModeError: Some module is in training mode.
         UnsupportedModelError: The model as a whole cannot be quantized, for example because it is
             float16.
     """
-    private = private_copy(model)
+    private, leaves = _prepared(model, backend, custom)
     arguments, omitted = bind_inputs(model, example_inputs)
-    traced = _traced(
-        model, private, backend, omitted, run=lambda traced: propagate(traced, arguments)
-    )
-    record_of(traced, Stage.TRACED, "trace").example = Example(arguments)
-    return traced
+
+    def run(drafted: GraphModule) -> None:
+        propagate(drafted, arguments)
+
+    try:
+        graph, opaque = traced(private, leaves, omitted=omitted, run=run, source=model)
+    except TraceError as error:
+        names = [each for each in named_parameters(model) if each not in omitted]
+        if error.module or len(names) != len(arguments):
+            raise
+        given = dict(zip(names, arguments, strict=True))
+        graph = calling(private, leaves, MODEL, given, run)
+        reason = obstacle(error.location, error.problem, error.__cause__ or error)
+        if not add_parts(graph, arguments, leaves, {"": reason}):
+            raise
+    else:
+        add_parts(graph, arguments, leaves, opaque)
+    record_of(graph, Stage.TRACED, "trace").example = Example(arguments)
+    return finish(graph)
 
 
 def trace_unseen(
     model: nn.Module, unknown: Any, *, backend: str | Backend | None = None
 ) -> GraphModule:
     """The graph of a model that is not run, because nobody has an input for it.
+
+    Modules whose forward cannot be traced are kept whole.
 
     Args:
         model: As for :func:`trace`. Arguments of its forward that have defaults are left out.
@@ -78,15 +99,23 @@ def trace_unseen(
     Raises:
         TraceError: As :func:`trace` does, and all that it raises but for the inputs.
     """
-    parameters = inspect.signature(model.forward).parameters.values()
-    omitted = {each.name: each.default for each in parameters if each.default is not each.empty}
 
-    def run(traced: GraphModule) -> None:
-        for node in traced.graph.nodes:
+    def run(drafted: GraphModule) -> None:
+        for node in drafted.graph.nodes:
             if not _is_no_tensor(node):
                 node.meta["tensor_meta"] = unknown
 
-    return _traced(model, private_copy(model), backend, omitted, run=run)
+    private, leaves = _prepared(model, backend, None)
+    omitted = left_out(inspect.signature(model.forward), {})
+    return finish(traced(private, leaves, omitted=omitted, run=run, source=model)[0])
+
+
+def _prepared(
+    model: nn.Module, backend: str | Backend | None, custom: CustomConfig | None
+) -> tuple[nn.Module, Leaves]:
+    """A private copy of the model, and what is not inlined in it."""
+    chosen = None if backend is None else get_backend(backend)
+    return Leaves.of(model, private_copy(model), chosen, custom or CustomConfig())
 
 
 def _is_no_tensor(node: Node) -> bool:
@@ -97,133 +126,3 @@ def _is_no_tensor(node: Node) -> bool:
         return True
     operands = node.all_input_nodes
     return bool(operands) and all("tensor_meta" not in each.meta for each in operands)
-
-
-def _traced(
-    model: nn.Module,
-    private: nn.Module,
-    backend: str | Backend | None,
-    omitted: dict[str, Any],
-    *,
-    run: Callable[[GraphModule], None],
-) -> GraphModule:
-    """The graph of ``private``, a copy of ``model``; ``run`` tells its nodes what their values are."""
-    operators = _operators(None if backend is None else get_backend(backend))
-    leaf_types = {each.target for each in operators if each.kind == "module"}
-    graph, opaque = trace_graph(private, leaf_types, omitted)
-    _drop_omitted(graph, omitted)
-    for node in graph.nodes:
-        # A postponed annotation is a string here, which some releases of torch cannot pickle.
-        node.type = None if isinstance(node.type, str) else node.type
-    traced = GraphModule(private, graph, type(model).__name__)
-    record = PassRecord(
-        Stage.TRACED, Ledger(), module_names=tuple(name for name, _ in model.named_modules())
-    )
-    record.preserved = _plain_attributes(model)
-    attach(traced, record)
-    restore_attributes(traced)
-    traced.eval()
-    run(traced)
-    _open_ledger(traced, record.ledger, opaque)
-    simplify(traced, record.ledger)
-    lift(traced, {each.target for each in operators if each.kind == "function"})
-    absorb_padding(traced, record.ledger)
-    return finish(traced)
-
-
-def bind_inputs(
-    model: nn.Module, example_inputs: ExampleInputs
-) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """One input as positional arguments of the model's forward, and the defaults of those left out.
-
-    Raises:
-        ModelStateError: The inputs do not fit the forward's signature.
-    """
-    signature = inspect.signature(model.forward)
-    try:
-        if isinstance(example_inputs, torch.Tensor):
-            bound = signature.bind(example_inputs)
-        elif isinstance(example_inputs, Mapping):
-            bound = signature.bind(**example_inputs)
-        else:
-            bound = signature.bind(*example_inputs)
-    except TypeError as error:
-        msg = f"example_inputs do not fit {type(model).__name__}.forward{signature}: {error}"
-        raise ModelStateError(msg) from error
-    given = bound.arguments
-    omitted = {
-        name: parameter.default
-        for name, parameter in signature.parameters.items()
-        if name not in given and parameter.default is not parameter.empty
-    }
-    arguments: list[Any] = []
-    for name, value in given.items():
-        kind = signature.parameters[name].kind
-        arguments.extend(value if kind is inspect.Parameter.VAR_POSITIONAL else (value,))
-    return tuple(arguments), omitted
-
-
-def _operators(backend: Backend | None) -> Collection[Operator]:
-    entries = () if backend is None else backend.entries
-    return {each for entry in entries for each in operators_in(entry.pattern)}
-
-
-def _drop_omitted(graph: Graph, omitted: Mapping[str, Any]) -> None:
-    """Erase the placeholders of arguments that were traced as constants, and FX's checks of them."""
-    if not omitted:
-        return
-    for node in list(graph.nodes):
-        if node.op == "call_function" and getattr(node.target, "__name__", "") in {
-            "_assert_is_none",
-            "_assert",
-        }:
-            operands = list(node.all_input_nodes)
-            if not node.users and len(operands) == 1 and _only_checks(operands[0]):
-                graph.erase_node(node)
-                if not operands[0].users and operands[0].op != "placeholder":
-                    graph.erase_node(operands[0])
-    for node in list(graph.nodes):
-        if (
-            node.op == "placeholder"
-            and not node.users
-            and str(node.target).rsplit("_", 1)[0] in omitted
-        ):
-            graph.erase_node(node)
-
-
-def _only_checks(node: Node) -> bool:
-    """Whether ``node`` is an omitted argument, or its comparison with the default."""
-    return node.op == "placeholder" or all(
-        each.op == "placeholder" for each in node.all_input_nodes
-    )
-
-
-def _plain_attributes(model: nn.Module) -> dict[str, Any]:
-    """What the user put on the model that is neither a tensor nor a module."""
-    internal = set(vars(nn.Module()))
-    return {
-        name: copy.deepcopy(value)
-        for name, value in vars(model).items()
-        if name not in internal
-        and not isinstance(value, (torch.Tensor, nn.Module))
-        and not callable(value)
-    }
-
-
-def _open_ledger(model: GraphModule, ledger: Ledger, opaque: Mapping[str, str]) -> None:
-    calls = CallGraph.of(model)
-    for node in model.graph.nodes:
-        site = calls.site(node)
-        if site is None and not node.op.startswith("call_"):
-            continue
-        reason = opaque.get(str(node.target)) if node.op == "call_module" else None
-        ledger.open(
-            LedgerEntry(
-                node=node.name,
-                operation=site.operators[0].short_name if site else str(node.target),
-                path=next((member.path for member in members(node)), ""),
-                macs=macs_of(node),
-                status=Status.FLOAT if "tensor_meta" in node.meta else Status.NO_TENSOR,
-                reason=f"kept whole: {reason}" if reason else None,
-            )
-        )

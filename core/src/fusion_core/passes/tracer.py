@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
 import traceback
-from collections import Counter
-from collections.abc import Callable, Collection
+from collections import Counter, OrderedDict
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,9 @@ from torch.fx import Node, Tracer
 from torch.fx.proxy import TraceError as FxTraceError
 
 from fusion_core.errors import TraceError
+from fusion_core.passes.attention import known_type
 from fusion_core.passes.record import MEMBERS, Member
+from fusion_core.patterns import Operation, as_operator, operation_of
 
 
 class QuantizationTracer(Tracer):
@@ -25,17 +28,22 @@ class QuantizationTracer(Tracer):
     """
 
     def __init__(
-        self, leaf_types: Collection[type[nn.Module]] = (), opaque: Collection[str] = ()
+        self,
+        leaf_types: Collection[type[nn.Module]] = (),
+        opaque: Collection[str] = (),
+        prefix: str = "",
     ) -> None:
         """A tracer for one attempt; without arguments it is what FX unpickles a traced model with.
 
         Args:
             leaf_types: Exact module types that are not inlined, beside those of ``torch.nn``.
             opaque: Paths of modules that are kept whole because they cannot be traced.
+            prefix: Path in the user's model of what is traced.
         """
         super().__init__()
         self._leaf_types = frozenset(leaf_types)
         self._opaque = frozenset(opaque)
+        self._prefix = prefix
         self._scopes: list[str] = [""]
         self._seen: Counter[tuple[str, Any]] = Counter()
         self.failed: tuple[str, type[nn.Module]] | None = None
@@ -74,23 +82,48 @@ class QuantizationTracer(Tracer):
             node.meta[MEMBERS] = (self._member(node),)
         return node
 
+    def create_arg(self, a: Any) -> Any:
+        """An operand; dictionaries of a class of their own keep it, which FX makes plain ones of."""
+        if dataclasses.is_dataclass(a) and issubclass(type(a), dict):
+            given = {
+                each.name: self.create_arg(getattr(a, each.name)) for each in dataclasses.fields(a)
+            }
+            return self.create_node("call_function", type(a), (), given)
+        if type(a) is OrderedDict:
+            pairs = [(key, self.create_arg(value)) for key, value in a.items()]
+            return self.create_node("call_function", OrderedDict, (pairs,), {})
+        return super().create_arg(a)
+
     def _member(self, node: Node) -> Member:
         scope = self._scopes[-1]
-        path, names = scope, [node.target]
+        path = scope
+        names: list[Any] = [node.target]
         if node.op == "call_module":
             path = str(node.target)
             names = [type(self.root.get_submodule(path))]
-        elif scope:
-            names.append(type(self.root.get_submodule(scope)))
+        operation = operation_of(as_operator(names[0]))
+        names += [] if operation is None else [Operation(operation.target)]
+        around = [known_type(self.root.get_submodule(each)) for each in reversed(self._scopes)]
         order = []
         for name in names:
             order.append((name, self._seen[scope, name]))
             self._seen[scope, name] += 1
-        return Member(node.name, path, scope, tuple(names), tuple(order))
+        path, scope = joined(self._prefix, path), joined(self._prefix, scope)
+        return Member(node.name, path, scope, (*names, *around), tuple(order))
+
+
+def joined(*parts: str) -> str:
+    """One path of several, some of which may be empty."""
+    return ".".join(filter(None, parts))
 
 
 def trace_graph(
-    model: nn.Module, leaf_types: Collection[type[nn.Module]], concrete: dict[str, Any]
+    model: nn.Module,
+    leaf_types: Collection[type[nn.Module]],
+    concrete: Mapping[str, Any],
+    *,
+    kept: Mapping[str, str] | None = None,
+    prefix: str = "",
 ) -> tuple[torch.fx.Graph, dict[str, str]]:
     """The graph of ``model``; modules that cannot be traced are kept whole.
 
@@ -98,6 +131,8 @@ def trace_graph(
         model: Module to trace.
         leaf_types: Exact module types that are not inlined, beside those of ``torch.nn``.
         concrete: Arguments of the forward that are constants.
+        kept: Paths in ``model`` of modules that shall not be traced, and why.
+        prefix: Path of ``model`` in the user's model.
 
     Returns:
         The graph, and for each opaque module's path why it could not be traced.
@@ -105,23 +140,26 @@ def trace_graph(
     Raises:
         TraceError: The forward of ``model`` itself cannot be traced.
     """
-    opaque: dict[str, str] = {}
+    opaque = dict(kept or {})
     while True:
-        tracer = QuantizationTracer(leaf_types, opaque)
+        tracer = QuantizationTracer(leaf_types, opaque, prefix)
         try:
-            return tracer.trace(model, concrete or None), opaque
+            return tracer.trace(model, dict(concrete) or None), opaque
         except Exception as error:
             path, kind = tracer.failed or ("", type(model))
             problem = str(error).strip().split("\n", maxsplit=1)[0]
             location = _location(error)
             if not path or path in opaque:
-                raise TraceError(path, kind.__name__, location, problem) from error
-            what = (
-                "its forward depends on values"
-                if isinstance(error, FxTraceError)
-                else type(error).__name__
-            )
-            opaque[path] = f"cannot be traced at {location} ({what}: {problem})"
+                place = joined(prefix, path)
+                raise TraceError(place, kind.__name__, location, problem) from error
+            opaque[path] = obstacle(location, problem, error)
+
+
+def obstacle(location: str, problem: str, error: BaseException) -> str:
+    """Why a forward cannot be traced, in words."""
+    is_control_flow = isinstance(error, FxTraceError)
+    what = "its forward depends on values" if is_control_flow else type(error).__name__
+    return f"cannot be traced at {location} ({what}: {problem})"
 
 
 def _location(error: BaseException) -> str:

@@ -13,8 +13,8 @@ from torch.fx.node import map_aggregate
 
 from fusion_core.errors import ModelStateError
 from fusion_core.matcher import CallGraph, Match, NoMatch, PatternIndex, scan
+from fusion_core.passes.arguments import ExampleInputs, bind_inputs
 from fusion_core.passes.record import PassRecord
-from fusion_core.passes.trace import ExampleInputs, bind_inputs
 from fusion_core.registry import PatternEntry
 
 RELATIVE_ROUNDING = 1e-4

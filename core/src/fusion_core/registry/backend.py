@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TypeVar
 
@@ -101,11 +102,20 @@ class Backend:
     fingerprint: str
     core_version: str
     _qconfig_mapping: QConfigMapping | None = field(default=None, repr=False)
+    _qconfig_mappings: Mapping[str, QConfigMapping] = field(default_factory=dict, repr=False)
 
     @property
     def qconfig_mapping(self) -> QConfigMapping | None:
         """The default qconfig mapping, as a copy that may be changed; None if no plugin has one."""
         return None if self._qconfig_mapping is None else own_copy(self._qconfig_mapping)
+
+    @property
+    def qconfig_mappings(self) -> dict[str, QConfigMapping]:
+        """The further qconfig mappings by name, sorted, as copies that may be changed.
+
+        ``"dynamic"``, ``"weight_only"`` and ``"qat"`` are those of the modes, all others presets.
+        """
+        return {name: own_copy(each) for name, each in sorted(self._qconfig_mappings.items())}
 
     @property
     def identity(self) -> BackendIdentity:

@@ -33,6 +33,7 @@ class Contribution:
         callables: By hook, callables by pattern.
         rules: Its lowering rules, in its own order.
         qconfig_mapping: Its default qconfig mapping.
+        qconfig_mappings: Its further qconfig mappings, by name.
         info: What it says of itself.
     """
 
@@ -41,4 +42,5 @@ class Contribution:
     callables: Mapping[str, Table] = field(default_factory=dict)
     rules: tuple[LoweringRule, ...] = ()
     qconfig_mapping: QConfigMapping | None = None
+    qconfig_mappings: Mapping[str, QConfigMapping] = field(default_factory=dict)
     info: BackendInfo | None = None

@@ -63,10 +63,10 @@ def read_backend(path: str | os.PathLike[str]) -> DataBackend:
         backend = read_backend(Path(__file__).with_name("acme.toml"))
 
     The file has a table ``info`` with fields of ``BackendInfo``, arrays of tables ``patterns`` and
-    ``lowering_rules`` with fields of ``BackendPatternConfig`` and ``LoweringRule``, and ``qconfig``,
+    ``lowering_rules`` with fields of ``BackendPatternConfig`` and ``LoweringRule``, ``qconfig``,
     which is a table with fields of ``QConfigMapping`` or the qualified name of a function that
-    returns a qconfig mapping or a qconfig; each may be left out. Patterns are text, see
-    :func:`parse`; functions, types and dtypes go by name.
+    returns a qconfig mapping or a qconfig, and ``qconfigs``, a table of such values by name; each
+    may be left out. Patterns are text, see :func:`parse`; functions, types and dtypes go by name.
 
     Args:
         path: A file whose name ends in ``.toml`` or ``.json``.
@@ -129,6 +129,13 @@ def _qconfig(file: Path, key: str, value: object) -> Callable[[], object]:
     return lambda: mapping
 
 
+def _qconfigs(file: Path, key: str, tables: object) -> Callable[[], object]:
+    if not isinstance(tables, dict):
+        raise BackendFileError(file, f"{key} is not a table; in TOML, write [{key}.<name>]")
+    answers = {name: _qconfig(file, f"{key}.{name}", each) for name, each in tables.items()}
+    return lambda: {name: answer() for name, answer in answers.items()}
+
+
 def _qconfig_function(function: Callable[[], object]) -> Callable[[], object]:
     def answer() -> object:
         made = function()
@@ -143,6 +150,7 @@ _HOOKS: Mapping[str, tuple[str, Callable[[Path, str, object], Callable[[], objec
     "patterns": ("fusion_pattern_configs", _patterns),
     "lowering_rules": ("fusion_lowering_rules", _lowering_rules),
     "qconfig": ("fusion_default_qconfig_mapping", _qconfig),
+    "qconfigs": ("fusion_qconfig_mappings", _qconfigs),
 }
 
 

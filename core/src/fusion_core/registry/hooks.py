@@ -73,6 +73,30 @@ class Hook:
         except ValidationError as error:
             raise self.error(f"its {kind.__name__}, {_first(error)}") from error
 
+    def named(self, kind: type[Model]) -> dict[str, Model]:
+        """The answer as models of ``kind`` by name, copied; names are identifiers."""
+        answer = self._call()
+        if not isinstance(answer, Mapping):
+            raise self._unexpected(answer, f"a dict of {kind.__name__} by name")
+        with blaming(self.origin, "raised", hook=self.name):
+            found = dict(answer)
+        return {self._name(key): self._named(key, value, kind) for key, value in found.items()}
+
+    def _name(self, key: object) -> str:
+        if isinstance(key, str) and key.isidentifier():
+            return key
+        raise self.error(
+            f"the key {show(key)} is not a name; names have letters, digits and _, and begin with no digit"
+        )
+
+    def _named(self, name: str, value: object, kind: type[Model]) -> Model:
+        if not isinstance(value, kind):
+            raise self.error(f"the value for {name!r} is {show(value)}, not a {kind.__name__}")
+        try:
+            return own_copy(value)
+        except ValidationError as error:
+            raise self.error(f"the value for {name!r}, {_first(error)}") from error
+
     def _call(self) -> object:
         required = [
             name
@@ -129,6 +153,18 @@ class Hooks:
         """The plugin's default qconfig mapping."""
         hook = self.known.get("fusion_default_qconfig_mapping")
         return hook.single(QConfigMapping) if hook else None
+
+    def qconfig_mappings(self) -> Mapping[str, QConfigMapping]:
+        """The plugin's further qconfig mappings, by name."""
+        hook = self.known.get("fusion_qconfig_mappings")
+        if hook is None:
+            return {}
+        mappings = hook.named(QConfigMapping)
+        if "static" in mappings:
+            raise hook.error(
+                "'static' is the mapping that fusion_default_qconfig_mapping returns; give it there"
+            )
+        return mappings
 
     def pattern_configs(self) -> tuple[BackendPatternConfig, ...]:
         """The plugin's patterns."""

@@ -62,6 +62,7 @@ def _contribution(source: Source, manager: pluggy.PluginManager) -> Contribution
         callables={hook: hooks.table(hook) for hook in CALLABLES},
         rules=hooks.lowering_rules(),
         qconfig_mapping=hooks.qconfig_mapping(),
+        qconfig_mappings=hooks.qconfig_mappings(),
         info=info,
     )
 

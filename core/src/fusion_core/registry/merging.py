@@ -7,12 +7,14 @@ import json
 from collections.abc import Callable, Iterable
 from typing import Any, TypeAlias, TypeVar
 
-from fusion_core.configs import BackendInfo
+from fusion_core.configs import BackendInfo, QConfigMapping
 from fusion_core.errors import PatternConflictError
 from fusion_core.patterns import Pattern, precedence, render
 from fusion_core.registry.backend import Backend, LoweringEntry, PatternEntry
+from fusion_core.registry.blame import plugin_error
 from fusion_core.registry.contribution import Contribution
 from fusion_core.registry.filling import fill
+from fusion_core.registry.origin import PluginOrigin
 
 Entry = TypeVar("Entry", PatternEntry, LoweringEntry)
 
@@ -26,14 +28,15 @@ def merge(contributions: Iterable[Contribution], *, core_version: str) -> Backen
     Callables from hooks are filled in first. Then entries are sorted by
     :func:`fusion_core.patterns.precedence`, and of identical contributions the first is kept. Of
     several default qconfig mappings the backend's own counts, else that of the first extension by
-    name.
+    name. Further qconfig mappings are put together; no name may be given twice.
 
     Args:
         contributions: At least one, in any order.
         core_version: Recorded in the backend.
 
     Raises:
-        PluginError: A hook gives a callable that fits no pattern.
+        PluginError: A hook gives a callable that fits no pattern, or a qconfig mapping whose name
+            another plugin has taken.
         PatternConflictError: Two contributions have the same pattern at the same priority, and
             differ.
     """
@@ -60,7 +63,22 @@ def merge(contributions: Iterable[Contribution], *, core_version: str) -> Backen
         fingerprint=_fingerprint(ordered, patterns, lowering),
         core_version=core_version,
         _qconfig_mapping=next(filter(None, (each.qconfig_mapping for each in ordered)), None),
+        _qconfig_mappings=_qconfig_mappings(ordered),
     )
+
+
+def _qconfig_mappings(contributions: Iterable[Contribution]) -> dict[str, QConfigMapping]:
+    """The named mappings of all plugins; which of two of one name is meant, nobody could say."""
+    found: dict[str, QConfigMapping] = {}
+    givers: dict[str, PluginOrigin] = {}
+    for contribution in contributions:
+        for name, mapping in contribution.qconfig_mappings.items():
+            first = givers.setdefault(name, contribution.origin)
+            if first is not contribution.origin:
+                problem = f"it gives the qconfig mapping {name!r}, which {first} gives as well; rename one"
+                raise plugin_error(contribution.origin, problem, hook="fusion_qconfig_mappings")
+            found[name] = mapping
+    return found
 
 
 def _precedence(entry: PatternEntry | LoweringEntry) -> tuple[int, int, int, str, int]:

@@ -81,6 +81,7 @@ class BackendDescription(Printable):
         lowering_rules: Its kernels, in order of precedence.
         qconfigs: The rules of its default qconfig mapping and the qconfig of each, in words; empty
             if it has none.
+        presets: The rules of each further qconfig mapping that its plugins give, by its name.
         gaps: What it does not support, with the reason, by capability or glob.
     """
 
@@ -94,6 +95,7 @@ class BackendDescription(Printable):
     patterns: tuple[PatternDescription, ...]
     lowering_rules: tuple[RuleDescription, ...]
     qconfigs: dict[str, str]
+    presets: dict[str, dict[str, str]]
     gaps: dict[str, str]
 
     def to_dict(self) -> dict[str, Any]:
@@ -108,6 +110,8 @@ class BackendDescription(Printable):
             f"fusion-core {self.core_version}, fingerprint {self.fingerprint}"
         )
         yield from _two_columns("Default qconfig mapping", ("for", "qconfig"), self.qconfigs)
+        for name, qconfigs in self.presets.items():
+            yield from _two_columns(f"Qconfig mapping {name}", ("for", "qconfig"), qconfigs)
         yield from _two_columns("Gaps", ("what", "why not"), self.gaps)
         yield from _patterns(self.patterns)
         yield from _rules(self.lowering_rules)
@@ -136,6 +140,9 @@ def describe(backend: str | Backend) -> BackendDescription:
         patterns=tuple(map(_pattern, chosen.entries)),
         lowering_rules=tuple(map(_rule, chosen.lowering)),
         qconfigs={} if mapping is None else dict(qconfigs_in_words(mapping)),
+        presets={
+            name: dict(qconfigs_in_words(each)) for name, each in chosen.qconfig_mappings.items()
+        },
         gaps=dict(chosen.info.gaps),
     )
 

@@ -5,15 +5,15 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
+from typing import Any
 
 from torch import nn
 from torch.fx import GraphModule, Node
 
-from fusion_core.configs import QConfig, QConfigMapping
 from fusion_core.errors import UnknownNodeError
 from fusion_core.ledger import LedgerEntry, Status
 from fusion_core.passes import ExampleInputs, PassRecord, Stage, trace
-from fusion_core.passes.prepare import default_mapping
+from fusion_core.passes.mappings import mapping_for
 from fusion_core.passes.record import RECORD, member_names
 from fusion_core.passes.trace import trace_unseen
 from fusion_core.passes.unseen import UnknownTensor, guarded_backend
@@ -39,7 +39,8 @@ def explain(
     node: str | Node | None = None,
     *,
     example_inputs: ExampleInputs | None = None,
-    qconfig: QConfig | QConfigMapping | None = None,
+    qconfig: Any = None,
+    mode: str | None = None,
 ) -> Explanation:
     """Why each operation of a model is quantized with a backend, or why it is not.
 
@@ -53,14 +54,16 @@ def explain(
             or a node of the graph.
         example_inputs: One input to trace ``model`` with, if it is not traced yet. Without it the
             model is not run, and what depends on shapes and types remains unknown.
-        qconfig: What everything, or what each operation is to be quantized with; default the
-            backend's own mapping.
+        qconfig: What everything, or what each operation is to be quantized with: a qconfig or a
+            mapping, ours or PyTorch's, or the name of a preset; default the backend's own mapping.
+        mode: As :func:`fusion_core.quantize` has it.
 
     Returns:
         For each operation the candidates with the reason each failed, the operand that stopped it,
         and what would make it match.
 
     Raises:
+        QConfigError: What is said of qconfigs contradicts itself, or the backend has nothing for it.
         UnknownNodeError: ``node`` is neither a node of the model nor a module called in it.
         FusionError: Whatever tracing, fusing and preparing the model raises.
     """
@@ -75,7 +78,8 @@ def explain(
         unknown = UnknownTensor()
         subject, stage = trace_unseen(model, unknown, backend=chosen), Stage.TRACED
         chosen = guarded_backend(chosen, unknown)
-    found = swept(subject, chosen, _mapping(chosen, qconfig))
+    named = {"preset" if isinstance(qconfig, str) else "given": qconfig}
+    found = swept(subject, chosen, mapping_for(chosen, mode=mode, **named))
     explained = tuple(_explain(entry, found) for entry in found.ledger)
     notes = (_UNSEEN,) if unknown is not None else ()
     if not found.sweeps:
@@ -84,12 +88,6 @@ def explain(
     if node is None:
         return whole
     return replace(whole, nodes=tuple(_asked(node, explained, found)), is_expanded=True)
-
-
-def _mapping(backend: Backend, qconfig: QConfig | QConfigMapping | None) -> QConfigMapping:
-    if isinstance(qconfig, QConfig):
-        return QConfigMapping(global_qconfig=qconfig)
-    return qconfig or default_mapping(backend)
 
 
 def _asked(
@@ -108,13 +106,7 @@ def _asked(
 
 def _explain(entry: LedgerEntry, found: Swept) -> NodeExplanation:
     stages = tuple(_stages(entry.node, found))
-    member = found.members.get(entry.node)
-    rule = ""
-    if member is not None and found.mapping is not None:
-        resolved, rule = found.mapping.resolve(
-            member.path, member.object_types, scope=member.scope, order=member.order
-        )
-        rule = f"{rule}, which leaves it in float" if resolved is None else rule
+    rule, *overridden = found.rules.get(entry.node, ("",))
     is_taken = entry.plugin is not None and entry.reason is None
     is_observed = found.is_observed(entry.node)
     return NodeExplanation(
@@ -125,6 +117,7 @@ def _explain(entry: LedgerEntry, found: Swept) -> NodeExplanation:
         has_no_use=entry.status in {Status.REMOVED, Status.NO_TENSOR},
         rule=rule,
         stages=stages,
+        overridden=tuple(overridden),
     )
 
 

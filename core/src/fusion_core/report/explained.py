@@ -47,6 +47,7 @@ class NodeExplanation:
         rule: Rule of the qconfig mapping that speaks of it, in words; empty where that was not
             asked.
         stages: What each pass makes of it.
+        overridden: Rules that speak of it, too, and are less specific; the first comes next.
     """
 
     node: str
@@ -57,6 +58,7 @@ class NodeExplanation:
     has_no_use: bool
     rule: str
     stages: tuple[StageExplanation, ...]
+    overridden: tuple[str, ...] = ()
 
     @property
     def candidates(self) -> tuple[Candidate, ...]:

@@ -52,6 +52,8 @@ def node_in_full(node: NodeExplanation) -> Iterator[RenderableType]:
     yield from _node(node)
     if node.rule:
         yield _indented(2, f"qconfig mapping: {node.rule}")
+    if node.overridden:
+        yield _indented(4, ("over ", "dim"), "; ".join(node.overridden))
     for stage in node.stages:
         yield _indented(2, "")
         yield _indented(2, (stage.purpose, "bold"), _result(node.node, stage))

@@ -12,6 +12,7 @@ from torch import nn
 
 from fusion_core.ledger import Ledger, Share
 from fusion_core.passes import Stage, record_of
+from fusion_core.passes.parts import whole_ledger
 from fusion_core.registry import PluginOrigin
 from fusion_core.report.printing import Printable
 from fusion_core.report.rows import entry_rows, int8_groups, other_groups
@@ -85,10 +86,11 @@ def report(model: nn.Module) -> Report:
     """
     record = record_of(model, Stage.TRACED, "report")
     stage, identity = record.stage.name.lower(), record.backend_identity
+    ledger = whole_ledger(model)
     if identity is None:
-        return Report(record.ledger, stage)
+        return Report(ledger, stage)
     return Report(
-        record.ledger,
+        ledger,
         stage,
         plugins=identity.origins,
         core_version=identity.core_version,

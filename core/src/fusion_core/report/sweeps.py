@@ -28,7 +28,8 @@ class Swept:
     Attributes:
         ledger: Their decisions.
         sweeps: One for each pass that matches patterns and is still to come.
-        mapping: Which qconfig goes where; None where that has been decided before.
+        rules: For each operation the rule of the qconfig mapping that decides, then those it overrides;
+            empty where nobody remembers.
         nodes: For each sweep, the node that each operation of the traced graph has become.
         members: The operations by name.
         aliases: Names of nodes, with the operations that they were made from.
@@ -36,7 +37,7 @@ class Swept:
 
     ledger: Ledger
     sweeps: list[Sweep] = field(default_factory=list)
-    mapping: QConfigMapping | None = None
+    rules: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     nodes: list[Mapping[str, Node]] = field(default_factory=list)
     members: dict[str, Member] = field(default_factory=dict)
     aliases: dict[str, tuple[str, ...]] = field(default_factory=dict)
@@ -80,10 +81,11 @@ def swept(model: GraphModule, backend: Backend, mapping: QConfigMapping) -> Swep
         )
         return result
     if record.stage > Stage.FUSED:
-        return Swept(record.ledger)
+        return Swept(record.ledger, rules=record.rules)
     fused = fuse(mine, backend) if record.stage is Stage.TRACED else mine
-    ledger = _ledger(prepare(fused, backend, mapping))
-    result = Swept(ledger, mapping=mapping)
+    prepared = record_of(prepare(fused, backend, mapping), Stage.PREPARED, "explain")
+    ledger = prepared.ledger
+    result = Swept(ledger, rules=prepared.rules)
     if fused is not mine:
         result.add(_sweep("fusing", mine, fusion_index(backend), find_fusions(mine, backend)[0]))
     index = quantization_index(backend)

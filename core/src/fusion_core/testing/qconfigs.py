@@ -27,6 +27,7 @@ _CODES = {
     torch.uint8: (0, 255),
     torch.qint8: (-128, 127),
     torch.int8: (-128, 127),
+    torch.quint4x2: (0, 15),
     torch.qint32: (-(2**31), 2**31 - 1),
     torch.int32: (-(2**31), 2**31 - 1),
 }

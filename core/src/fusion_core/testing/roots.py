@@ -24,8 +24,18 @@ _ARGUMENTS: dict[type[nn.Module], tuple[int, ...]] = {
     nn.ConvTranspose1d: (4, 6, 3),
     nn.ConvTranspose2d: (4, 6, 3),
     nn.ConvTranspose3d: (4, 6, 3),
+    nn.Embedding: (8, 6),
+    nn.EmbeddingBag: (8, 6),
+    nn.LSTM: (8, 6),
+    nn.GRU: (8, 6),
+    nn.RNN: (8, 6),
+    nn.LSTMCell: (8, 6),
+    nn.GRUCell: (8, 6),
+    nn.RNNCell: (8, 6),
 }
 _ROWS, _SIZE = 8, 5
+_INDEXING = (nn.Embedding, nn.EmbeddingBag)
+_READING_ROWS = (nn.Linear, nn.LSTM, nn.GRU, nn.RNN, nn.LSTMCell, nn.GRUCell, nn.RNNCell)
 
 
 @dataclass(frozen=True)
@@ -65,11 +75,14 @@ def build_with_qconfig(
 
 
 def _input(kind: type[nn.Module]) -> Tensor:
-    if kind is nn.Linear:
-        return torch.randn(4, _ROWS, generator=torch.Generator().manual_seed(0))
+    source = torch.Generator().manual_seed(0)
+    if kind in _INDEXING:
+        return torch.randint(_ROWS, (4, 3), generator=source)
+    if kind in _READING_ROWS:
+        return torch.randn(4, _ROWS, generator=source)
     dims = int(kind.__name__[-2])
     shape = (2, 4, *(_SIZE for _ in range(dims)))
-    return torch.randn(shape, generator=torch.Generator().manual_seed(0))
+    return torch.randn(shape, generator=source)
 
 
 def _inputs_seen(example: Any, module: nn.Module) -> tuple[Any, ...]:

@@ -58,6 +58,11 @@ class Specimen:
         made, traced = kinds
         return made <= traced
 
+    @property
+    def does_nothing(self) -> bool:
+        """Whether tracing removed all of it, as it does with dropout in eval mode."""
+        return all(node.op in {"placeholder", "output"} for node in self.graph.graph.nodes)
+
     def untraced(self) -> Specimen:
         """The model as it was made."""
         model = self.example.model
@@ -118,7 +123,9 @@ def alone(backend: Backend, entry: PatternEntry) -> Backend:
 
 def _examples(subject: Subject, entry: PatternEntry) -> Iterator[Specimen]:
     for example in examples_for(subject.backend, entry, limit=MOST_EXAMPLES):
-        yield _traced(example, subject.backend)
+        specimen = _traced(example, subject.backend)
+        if not specimen.does_nothing:
+            yield specimen
 
 
 def _traced(example: PatternExample | NearMiss, backend: Backend) -> Specimen:

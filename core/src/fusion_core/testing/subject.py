@@ -8,6 +8,7 @@ from typing import Any, TypeAlias
 from fusion_core.configs import BackendInfo, QConfigMapping
 from fusion_core.errors import BackendUnavailableError, FusionError
 from fusion_core.registry import Backend, get_backend
+from fusion_core.testing.modes import mapping_for
 from fusion_core.testing.outcome import Outcome, quantized
 from fusion_core.testing.zoo import PRODUCERS, Case, Producer
 
@@ -61,7 +62,8 @@ class Subject:
 
     def _quantized(self, case: Case, mapping: QConfigMapping | None) -> Outcome:
         producer = self.producer if case.is_behind else None
-        return quantized(case.model(producer), case.inputs(BATCHES), self.backend, mapping)
+        chosen = mapping_for(self.backend, case.way) if mapping is None else mapping
+        return quantized(case.model(producer), case.inputs(BATCHES), self.backend, chosen)
 
 
 @lru_cache(maxsize=16)

@@ -53,7 +53,7 @@ def case_problem(subject: Subject, case: Case) -> str | None:
 def _refusal(subject: Subject, case: Case, outcome: Outcome) -> str | None:
     """What the ledger says against it."""
     entries = [entry for entry in outcome.ledger if is_of_interest(entry)]
-    accepted = {Status.INT8}
+    accepted = {Status.INT8, Status.FLOAT16}
     if subject.info.gap("kernels") is not None:
         accepted.add(Status.REFERENCE)
     refused = [entry for entry in entries if entry.status not in accepted]

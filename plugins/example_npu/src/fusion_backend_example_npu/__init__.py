@@ -84,8 +84,9 @@ def fusion_backend_info() -> core.BackendInfo:
         "it adds to a convolution only, and with a ReLU behind": "add*",
         "its codes lie around zero, with a scale for each output channel": "weights.per_tensor "
         "activations.unsigned activations.affine",
+        "it is given integers only": "linear.dynamic weights.float16",
         "it has no unit for that": "mul* matmul cat mean *avg_pool2d batch_norm2d layer_norm "
-        "group_norm instance_norm embedding* lstm gru softmax tanh *sigmoid hardswish hardtanh "
+        "group_norm instance_norm embedding* lstm* gru* rnn_cell softmax tanh *sigmoid hardswish hardtanh "
         "elu leaky_relu prelu relu6 clamp pad interpolate pixel_shuffle",
     }
     gaps = {name: reason for reason, names in reasons.items() for name in names.split()}

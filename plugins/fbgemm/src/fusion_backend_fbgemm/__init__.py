@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import partial
 
 import torch
+from torch import nn
 
 from fusion_core import (
     BackendInfo,
@@ -36,43 +37,33 @@ WEIGHTED = [
 # A linear layer whose result nobody reads quantized, such as the logits, gives float without
 # rounding it.
 TO_FLOAT = [each.model_copy(update={"output_dtype": torch.float32}) for each in WEIGHTED]
+# Inputs that are quantized while running meet the same kernels, so one factor is short here too.
+DYNAMIC = [
+    each.model_copy(update={"output_dtype": torch.float32, "is_dynamic": True}) for each in WEIGHTED
+]
+HALF = DTypeConfig(
+    input_dtype=torch.float32, output_dtype=torch.float32, weight_dtype=torch.float16
+)
+ROWS = [HALF.model_copy(update={"weight_dtype": dtype}) for dtype in (torch.quint8, torch.quint4x2)]
 ACTIVATION = [DTypeConfig(input_dtype=torch.quint8, output_dtype=torch.quint8)]
 
-NO_RULE = "PyTorch has an int8 kernel for it, and this plugin has no lowering rule onto that kernel"
-NOT_STATIC = "PyTorch quantizes it dynamically or by weight alone, and this plugin is static only"
-GAPS = {
-    "conv_transpose*": NO_RULE,
-    "add.scalar": NO_RULE,
-    "mul.scalar": NO_RULE,
-    "matmul": NO_RULE,
-    "elu": NO_RULE,
-    "leaky_relu": NO_RULE,
-    "hardswish": NO_RULE,
-    "prelu": NO_RULE,
-    "sigmoid": NO_RULE,
-    "tanh": NO_RULE,
-    "hardsigmoid": NO_RULE,
-    "softmax": NO_RULE,
-    "batch_norm2d": NO_RULE,
-    "layer_norm": NO_RULE,
-    "group_norm": NO_RULE,
-    "instance_norm": NO_RULE,
-    "embedding*": NOT_STATIC,
-    "lstm": NOT_STATIC,
-    "gru": NOT_STATIC,
-    "interpolate": NO_RULE,
-    "pixel_shuffle": NO_RULE,
-    "activations.signed": "FBGEMM's kernels read unsigned codes",
-}
+GAPS = {"activations.signed": "FBGEMM's kernels read unsigned codes"}
 
 
 @hookimpl
 def fusion_pattern_configs() -> list[BackendPatternConfig]:
     """Everything of the catalog that FBGEMM and PyTorch's quantized CPU operations run."""
-    families = (catalog.binary, catalog.cat, catalog.pooling, catalog.activation, catalog.shape)
+    families = (
+        *(catalog.binary, catalog.scalar, catalog.matmul, catalog.batch_norm),
+        *(catalog.normalization, catalog.fixed_range, catalog.own_range, catalog.activation),
+        *(catalog.cat, catalog.pooling, catalog.shape, catalog.general),
+    )
     return [
         *catalog.conv(WEIGHTED),
-        *catalog.linear([*WEIGHTED, *TO_FLOAT]),
+        *catalog.conv_transpose(WEIGHTED),
+        *catalog.linear([*WEIGHTED, *TO_FLOAT, *DYNAMIC, HALF]),
+        *catalog.recurrent([*DYNAMIC, HALF]),
+        *catalog.embedding(ROWS),
         *(config for family in families for config in family(ACTIVATION)),
     ]
 
@@ -80,14 +71,38 @@ def fusion_pattern_configs() -> list[BackendPatternConfig]:
 @hookimpl
 def fusion_lowering_rules() -> list[LoweringRule]:
     """PyTorch's native kernels on the engine ``fbgemm``."""
-    return kernels.native_rules("fbgemm", float_output=True)
+    return [
+        *kernels.native_rules("fbgemm", float_output=True),
+        *kernels.dynamic_rules("fbgemm"),
+        *kernels.half_rules("fbgemm"),
+        *kernels.embedding_rules(),
+    ]
 
 
 @hookimpl
 def fusion_default_qconfig_mapping() -> QConfigMapping:
-    """Activations of 8 bits from a histogram, weights of 7 bits per channel."""
-    qconfig = catalog.static_qconfig(weight_min=LOWEST_WEIGHT, weight_max=HIGHEST_WEIGHT)
-    return QConfigMapping(global_qconfig=qconfig)
+    """Activations of 8 bits from a histogram, weights of 7 bits per channel; of transposed convolutions per tensor."""
+    limits = {"weight_min": LOWEST_WEIGHT, "weight_max": HIGHEST_WEIGHT}
+    mapping = QConfigMapping(global_qconfig=catalog.static_qconfig(**limits))
+    whole = catalog.static_qconfig(**limits, per_channel=False)
+    for kind in (nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d):
+        mapping.set_object_type(kind, whole)
+    return mapping
+
+
+@hookimpl
+def fusion_qconfig_mappings() -> dict[str, QConfigMapping]:
+    """Quantized while running with weights of 7 bits; by weight alone, in 8 or 4 bits or in float16."""
+    rows = catalog.weight_only_qconfig()
+    dynamic = catalog.dynamic_qconfig(weight_min=LOWEST_WEIGHT, weight_max=HIGHEST_WEIGHT)
+    return {
+        "dynamic": catalog.dynamic_qconfig_mapping(dynamic, embedding=rows),
+        "weight_only": catalog.weight_only_qconfig_mapping(rows),
+        "weight_only_4bit": catalog.weight_only_qconfig_mapping(
+            catalog.weight_only_qconfig(bits=4)
+        ),
+        "float16": catalog.weight_only_qconfig_mapping(rows, other=catalog.float16_qconfig()),
+    }
 
 
 @hookimpl

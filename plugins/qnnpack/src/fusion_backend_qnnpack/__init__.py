@@ -34,36 +34,44 @@ WEIGHTED = [
     DTypeConfig(input_dtype=SIGNED, output_dtype=SIGNED, weight_dtype=SIGNED_WEIGHT),
     DTypeConfig(input_dtype=torch.quint8, output_dtype=torch.quint8, weight_dtype=torch.qint8),
 ]
+DYNAMIC = [
+    DTypeConfig(
+        input_dtype=torch.quint8,
+        output_dtype=torch.float32,
+        weight_dtype=torch.qint8,
+        is_dynamic=True,
+    )
+]
+ROWS = [
+    DTypeConfig(input_dtype=torch.float32, output_dtype=torch.float32, weight_dtype=dtype)
+    for dtype in (torch.quint8, torch.quint4x2)
+]
 ACTIVATION = [
     DTypeConfig(input_dtype=SIGNED, output_dtype=SIGNED),
     DTypeConfig(input_dtype=torch.quint8, output_dtype=torch.quint8),
 ]
 
-
 WRONG = "QNNPACK's kernel runs, and gives wrong numbers"
-NO_RULE = "PyTorch has an int8 kernel for it, and this plugin has no lowering rule onto that kernel"
-SELECTED = (
-    "what PyTorch's kernel gives or refuses depends on the engine that the process has selected"
-)
-NOT_STATIC = "PyTorch quantizes it dynamically or by weight alone, and this plugin is static only"
 GAPS = {
     "conv_transpose3d": WRONG,
-    **dict.fromkeys(("softmax", "hardswish", "sigmoid"), SELECTED),
-    **dict.fromkeys(("add.scalar", "mul.scalar", "matmul", "elu", "leaky_relu", "prelu"), NO_RULE),
-    **dict.fromkeys(("tanh", "hardsigmoid", "batch_norm2d", "interpolate"), NO_RULE),
-    **dict.fromkeys(("layer_norm", "group_norm", "instance_norm", "pixel_shuffle"), NO_RULE),
-    **dict.fromkeys(("embedding*", "lstm", "gru"), NOT_STATIC),
+    "weights.float16": "QNNPACK packs no weights in float16",
 }
 
 
 @hookimpl
 def fusion_pattern_configs() -> list[BackendPatternConfig]:
     """Everything of the catalog that QNNPACK and PyTorch's quantized CPU operations run."""
-    families = (catalog.binary, catalog.cat, catalog.pooling, catalog.activation, catalog.shape)
+    families = (
+        *(catalog.binary, catalog.scalar, catalog.matmul, catalog.batch_norm),
+        *(catalog.normalization, catalog.fixed_range, catalog.own_range, catalog.activation),
+        *(catalog.cat, catalog.pooling, catalog.shape, catalog.general),
+    )
     return [
         *catalog.conv(WEIGHTED),
         *catalog.conv_transpose(WEIGHTED, dims=(1, 2)),
-        *catalog.linear(WEIGHTED),
+        *catalog.linear([*WEIGHTED, *DYNAMIC]),
+        *catalog.recurrent(DYNAMIC),
+        *catalog.embedding(ROWS),
         *(config for family in families for config in family(ACTIVATION)),
     ]
 
@@ -71,13 +79,30 @@ def fusion_pattern_configs() -> list[BackendPatternConfig]:
 @hookimpl
 def fusion_lowering_rules() -> list[LoweringRule]:
     """PyTorch's native kernels on the engine ``qnnpack``."""
-    return kernels.native_rules("qnnpack", signed=True, steady=True)
+    return [
+        *kernels.native_rules("qnnpack", signed=True, steady=True),
+        *kernels.dynamic_rules("qnnpack"),
+        *kernels.embedding_rules(),
+    ]
 
 
 @hookimpl
 def fusion_default_qconfig_mapping() -> QConfigMapping:
     """Activations of 8 bits from a histogram, weights of 8 bits per channel."""
     return catalog.static_qconfig_mapping(catalog.static_qconfig())
+
+
+@hookimpl
+def fusion_qconfig_mappings() -> dict[str, QConfigMapping]:
+    """Quantized while running with weights of 8 bits; embeddings by weight alone, in 8 or 4 bits."""
+    rows = catalog.weight_only_qconfig()
+    return {
+        "dynamic": catalog.dynamic_qconfig_mapping(catalog.dynamic_qconfig(), embedding=rows),
+        "weight_only": catalog.weight_only_qconfig_mapping(rows),
+        "weight_only_4bit": catalog.weight_only_qconfig_mapping(
+            catalog.weight_only_qconfig(bits=4)
+        ),
+    }
 
 
 @hookimpl

@@ -11,6 +11,7 @@ from packaging.version import Version
 
 from fusion_core.configs import API_VERSION, INTEGER_DTYPES, ObservationType
 from fusion_core.passes.dtypes import choose_dtype_config
+from fusion_core.passes.fixed_range import with_fixed_output
 from fusion_core.patterns import operators_in
 from fusion_core.registry import Backend, PatternEntry, Registry, get_backend, refresh
 from fusion_core.report import lint
@@ -18,7 +19,14 @@ from fusion_core.testing.installed import is_installed
 from fusion_core.testing.require import require
 from fusion_core.testing.subject import Subject
 
-PARTS = ("patterns", "lowering rules", "default qconfig mapping", "backend info", "fingerprint")
+PARTS = (
+    "patterns",
+    "lowering rules",
+    "default qconfig mapping",
+    "qconfig mappings",
+    "backend info",
+    "fingerprint",
+)
 
 
 class HookChecks:
@@ -79,11 +87,14 @@ class HookChecks:
         if qconfig is None:
             pytest.skip(f"the default mapping leaves it in float ({rule})")
         weighted = config.root_module is not None or "weight" in config.input_type_to_index
-        chosen, problem = choose_dtype_config(config.dtype_configs, qconfig, weighted=weighted)
+        tried = [
+            choose_dtype_config((each,), with_fixed_output(each, qconfig), weighted=weighted)
+            for each in config.dtype_configs
+        ]
         require(
-            chosen is not None,
-            f"the default qconfig ({rule}) fits none of its {len(config.dtype_configs)} dtype "
-            f"configs; of the first, {problem}",
+            any(chosen is not None for chosen, _ in tried),
+            f"the default qconfig ({rule}) fits none of its {len(tried)} dtype configs; of the "
+            f"first, {tried[0][1]}",
         )
 
 
@@ -95,9 +106,10 @@ def is_observed(entry: PatternEntry) -> bool:
 
 
 def has_codes(entry: PatternEntry) -> bool:
-    """Whether any of its dtype configs quantizes the input to integers."""
+    """Whether any of its dtype configs quantizes the input to integers beforehand."""
     return any(
-        each.constraints("input").dtype in INTEGER_DTYPES for each in entry.config.dtype_configs
+        each.constraints("input").dtype in INTEGER_DTYPES and not each.is_dynamic
+        for each in entry.config.dtype_configs
     )
 
 
@@ -117,6 +129,9 @@ def _content(backend: Backend) -> dict[str, Any]:
         ],
         "lowering rules": [(entry.label, entry.priority) for entry in backend.lowering],
         "default qconfig mapping": None if mapping is None else mapping.model_dump(mode="json"),
+        "qconfig mappings": {
+            name: each.model_dump(mode="json") for name, each in backend.qconfig_mappings.items()
+        },
         "backend info": backend.info.model_dump(mode="json"),
         "fingerprint": backend.fingerprint,
     }

@@ -40,14 +40,14 @@ class WeightChecks:
             f"{kind.__name__} has no reference module that core knows; set reference_quantized_module",
         )
         root = root_of(subject, rooted)
-        codes = quantize_weight(
-            root.module.weight,  # type: ignore[arg-type]  # what makes it a root
-            WeightPlan(weight_observer(_weight(rooted), per_channel=False), "", reference),
-        )
-        weight = {"weight": codes.dequantize()}
+        plan = WeightPlan(weight_observer(_weight(rooted), per_channel=False), "", reference)
+        names = getattr(reference, "weight_names", lambda _: ("weight",))(root.module)
+        codes = {name: quantize_weight(getattr(root.module, name), plan) for name in names}
+        given: Any = codes if hasattr(reference, "weight_names") else codes["weight"]
         with torch.no_grad():
-            want = functional_call(root.module, weight, root.inputs)
-            have = reference.from_float(copy.deepcopy(root.module), codes).eval()(*root.inputs)
+            weights = {name: each.dequantize() for name, each in codes.items()}
+            want = functional_call(copy.deepcopy(root.module), weights, root.inputs)
+            have = reference.from_float(copy.deepcopy(root.module), given).eval()(*root.inputs)
         found = sqnr(want, have)
         require(
             found >= LEAST_SQNR,

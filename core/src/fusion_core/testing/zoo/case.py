@@ -9,6 +9,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from fusion_core.testing.modes import Way
+
 IMAGES = (2, 4, 8, 8)
 ROWS = (32, 16)
 SIGNALS = (2, 4, 16)
@@ -42,6 +44,7 @@ class Case:
         shapes: Shape of each input.
         is_one: Whether all of its operations must be quantized as one.
         is_behind: Whether a producer stands before it, as the model's layer ``before``.
+        way: How it is quantized; empty for the backend's default.
         highest: For inputs that are indices, the number of rows they index; 0 for float inputs.
     """
 
@@ -51,6 +54,7 @@ class Case:
     shapes: tuple[tuple[int, ...], ...] = (IMAGES,)
     is_one: bool = False
     is_behind: bool = False
+    way: Way = ""
     highest: int = 0
 
     def model(self, producer: Producer | None = None) -> nn.Module:

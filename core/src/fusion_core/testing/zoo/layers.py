@@ -9,6 +9,7 @@ import torch
 import torch.nn.functional as F  # noqa: N812  the name everyone knows it by
 from torch import Tensor, nn
 
+from fusion_core.testing.modes import Way
 from fusion_core.testing.zoo.case import IMAGES, ROWS, SIGNALS, VOLUMES, Calls, Case
 
 
@@ -80,22 +81,40 @@ def _linear_function(model: Any, x: Tensor) -> Tensor:
     return F.linear(x, model.weight, model.bias)
 
 
-def _recurrent(build: Callable[[], nn.Module]) -> tuple[Case, ...]:
-    case = Case(
-        text="module",
-        forward=lambda model, x: model.layer(x)[0],
-        layers=lambda: {"layer": build()},
-        shapes=((5, 2, 8),),
+def _recurrent(
+    builds: Mapping[str, Callable[[], nn.Module]], *shape: int, gives: Calls
+) -> tuple[Case, ...]:
+    return tuple(
+        Case(
+            text=text,
+            forward=lambda model, x: gives(model.layer(x)),
+            layers=lambda build=build: {"layer": build()},
+            shapes=(shape,),
+            way="dynamic",
+        )
+        for text, build in builds.items()
     )
-    return (case,)
 
 
-def _indexing(build: Callable[[], nn.Module]) -> tuple[Case, ...]:
+def _of_a_layer(kind: Callable[..., nn.Module]) -> tuple[Case, ...]:
+    builds = {
+        "module": lambda: kind(8, 6),
+        "two levels, both ways": lambda: kind(8, 6, 2, bidirectional=True, batch_first=True),
+    }
+    return _recurrent(builds, 5, 2, 8, gives=lambda given: given[0])
+
+
+def _of_a_cell(kind: Callable[..., nn.Module], gives: Calls) -> tuple[Case, ...]:
+    return _recurrent({"module": lambda: kind(8, 6)}, 4, 8, gives=gives)
+
+
+def _indexing(build: Callable[[], nn.Module], way: Way = "weight_only") -> tuple[Case, ...]:
     case = Case(
         text="module",
         forward=lambda model, x: model.layer(x),
         layers=lambda: {"layer": build()},
         shapes=((4, 3),),
+        way=way,
         highest=10,
     )
     return (case,)
@@ -107,6 +126,20 @@ def _conv() -> nn.Module:
 
 def _linear() -> nn.Module:
     return nn.Linear(16, 8)
+
+
+def _in_a_way(way: Way) -> tuple[Case, ...]:
+    """Linear layers quantized in a way, alone and with ReLU behind."""
+
+    def rectified(model: Any, x: Tensor) -> Tensor:
+        return F.relu(model.layer(x))
+
+    plain = Case("module", lambda model, x: model.layer(x), _a_linear, (ROWS,), way=way)
+    return plain, Case("F.relu", rectified, _a_linear, ((2, *ROWS),), is_one=True, way=way)
+
+
+def _a_linear() -> dict[str, nn.Module | nn.Parameter]:
+    return {"layer": _linear()}
 
 
 LAYERS: dict[str, tuple[Case, ...]] = {
@@ -135,14 +168,20 @@ LAYERS: dict[str, tuple[Case, ...]] = {
     "linear.relu": _behind(_linear, _ONE_RELU, shape=ROWS),
     "linear.batch_norm": _behind(_linear, _NOTHING, lambda: nn.BatchNorm1d(8), ROWS),
     "linear.function": (Case("F.linear", _linear_function, _parameters(8, 16), (ROWS,)),),
+    "linear.dynamic": _in_a_way("dynamic"),
+    "weights.float16": _in_a_way("float16"),
     "prelu": _layer(nn.PReLU),
     "batch_norm2d": _layer(lambda: nn.BatchNorm2d(4)),
     "layer_norm": _layer(lambda: nn.LayerNorm(8)),
     "group_norm": _layer(lambda: nn.GroupNorm(2, 4)),
     "instance_norm": _layer(lambda: nn.InstanceNorm2d(4)),
     "embedding": _indexing(lambda: nn.Embedding(10, 8)),
+    "embedding.4bit": _indexing(lambda: nn.Embedding(10, 8), "4bit"),
     "embedding_bag": _indexing(lambda: nn.EmbeddingBag(10, 8, mode="sum")),
-    "lstm": _recurrent(lambda: nn.LSTM(8, 6)),
-    "gru": _recurrent(lambda: nn.GRU(8, 6)),
+    "lstm": _of_a_layer(nn.LSTM),
+    "lstm_cell": _of_a_cell(nn.LSTMCell, lambda state: state[0]),
+    "gru": _of_a_layer(nn.GRU),
+    "gru_cell": _of_a_cell(nn.GRUCell, lambda state: state),
+    "rnn_cell": _of_a_cell(nn.RNNCell, lambda state: state),
 }
 """Models by capability."""
