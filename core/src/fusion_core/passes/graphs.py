@@ -74,7 +74,7 @@ def traced(  # noqa: PLR0913  what a graph is made of, by keyword
     record = _record(drafted)
     reasons = {joined(prefix, path): reason for path, reason in opaque.items()}
     _open_ledger(drafted, record.ledger, {**leaves.unopened, **reasons})
-    simplify(drafted, record.ledger)
+    simplify(drafted, record.ledger, qat=leaves.qat)
     lift(drafted, leaves.functions)
     absorb_padding(drafted, record.ledger)
     return drafted, opaque
@@ -118,7 +118,7 @@ def calling(
     drafted = _drafted(outer.eval(), graph, model, leaves, is_root=not place)
     run(drafted)
     _open_ledger(drafted, _record(drafted).ledger, {})
-    simplify(drafted, _record(drafted).ledger)
+    simplify(drafted, _record(drafted).ledger, qat=leaves.qat)
     return drafted
 
 
@@ -146,6 +146,7 @@ def _drafted(
     record = PassRecord(Stage.TRACED, Ledger(), module_names=leaves.module_names)
     of_the_whole = {"quantized_inputs": (), "quantized_outputs": ()}
     record.custom = leaves.custom if is_root else leaves.custom.model_copy(update=of_the_whole)
+    record.qat = leaves.qat
     record.user_class = UserClass.of(source)
     record.preserved = _plain_attributes(source)
     if is_root:

@@ -30,6 +30,7 @@ class Leaves:
         module_names: Every path that a qconfig mapping can name.
         unused: Types that the user speaks of and the model does not have.
         unopened: Paths of attention layers that are kept whole, with the reason.
+        qat: Whether the model is to be trained.
     """
 
     backend: Backend | None
@@ -39,6 +40,7 @@ class Leaves:
     module_names: tuple[str, ...]
     unused: tuple[str, ...]
     unopened: Mapping[str, str]
+    qat: bool = False
 
     @classmethod
     def of(

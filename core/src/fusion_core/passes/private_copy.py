@@ -11,9 +11,10 @@ from torch import Tensor, nn
 from torch.nn.utils import parametrize, prune
 
 from fusion_core.errors import TrainingModeError, UnsupportedModelError
+from fusion_core.passes.norms import thaw
 
 
-def private_copy(model: nn.Module) -> nn.Module:
+def private_copy(model: nn.Module, *, qat: bool = False, inplace: bool = False) -> nn.Module:
     """A deep copy of ``model`` whose weights are constants of its own.
 
     Weight normalisation, pruning and other parametrizations are replaced by the weight they give.
@@ -21,21 +22,28 @@ def private_copy(model: nn.Module) -> nn.Module:
     type.
 
     Args:
-        model: The user's model, in eval mode; it is not changed.
+        model: The user's model, in eval mode unless it is to be trained; it is not changed.
+        qat: Whether it is to be trained. It may be in training mode then, and frozen batch norms
+            become plain ones that remember it.
+        inplace: Whether the copy shares parameters and buffers with ``model``.
 
     Raises:
         TrainingModeError: Some module is in training mode.
         UnsupportedModelError: Some parameter or buffer is of another float type than float32, or
             the model itself has forward hooks, which a graph would not run.
     """
-    _check(model)
+    _check(model, qat=qat)
     memo: dict[int, Any] = {
         id(tensor): tensor.detach().clone() for tensor in _computed_tensors(model)
     }
+    if inplace:
+        memo.update((id(each), each) for each in (*model.parameters(), *model.buffers()))
     mine = copy.deepcopy(model, memo)
     for module in list(mine.modules()):
         _materialise(module)
     _plain_types(mine)
+    if qat:
+        thaw(mine)
     for module in mine.modules():
         if getattr(module, "inplace", False) is True:
             vars(module)["inplace"] = False
@@ -47,9 +55,9 @@ def has_hooks(module: nn.Module) -> bool:
     return bool(module._forward_hooks or module._forward_pre_hooks)
 
 
-def _check(model: nn.Module) -> None:
+def _check(model: nn.Module, *, qat: bool) -> None:
     training = [name for name, module in model.named_modules() if module.training]
-    if training:
+    if training and not qat:
         raise TrainingModeError(training)
     if has_hooks(model):
         msg = "the model itself has forward hooks, which the quantized graph would not run; remove them first"

@@ -10,15 +10,20 @@ from torch.fx import GraphModule, Node
 
 from fusion_core.ledger import Ledger, Status
 from fusion_core.matcher import CallGraph
+from fusion_core.passes.dropout import DROPOUTS, MODULE_OF
 from fusion_core.passes.edit import Names
 from fusion_core.passes.in_place import out_of_place
+from fusion_core.passes.norms import plain_norm
 from fusion_core.passes.record import member_names
 from fusion_core.passes.shapes import BATCH_NORM_BY_RANK, shape_of
 from fusion_core.passes.switched_off import gives_operand
 from fusion_core.patterns import Operator
 
+TRAINED = "is_trained_with"
+"""Marks dropout of a model that is to be trained."""
 
-def simplify(model: GraphModule, ledger: Ledger) -> None:
+
+def simplify(model: GraphModule, ledger: Ledger, *, qat: bool = False) -> None:
     """Bring a traced graph into plain form; what it computes stays the same.
 
     * In-place operations become ordinary ones; what reads their operand later reads their result.
@@ -32,12 +37,16 @@ def simplify(model: GraphModule, ledger: Ledger) -> None:
     Args:
         model: The graph; changed in place.
         ledger: Told what was removed.
+        qat: Whether the model is to be trained. Dropout then stays, as modules that follow train()
+            and eval().
 
     Raises:
         UnsupportedModelError: An in-place operation writes through a view to a value that is read
             later.
     """
     out_of_place(model)
+    if qat:
+        _dropout_as_modules(model)
     _remove_identities(model, ledger)
     _one_module_per_call(model)
     _own_names_for_reads(model)
@@ -65,6 +74,8 @@ def _identity_reason(node: Node, calls: CallGraph) -> str | None:
         return "identity"
     if Operator("operation", "dropout") in site.operators:
         module = calls.module(node)
+        if isinstance(module, DROPOUTS) and getattr(module, TRAINED, False):
+            return None
         active = (
             module.training
             if module is not None
@@ -74,6 +85,34 @@ def _identity_reason(node: Node, calls: CallGraph) -> str | None:
     # Kinds of dropout that libraries bring along, such as stochastic depth.
     switched_off = node.op == "call_function" and site.bound().get("training") is False
     return "does nothing in eval mode" if switched_off and gives_operand(node) else None
+
+
+def _dropout_as_modules(model: GraphModule) -> None:
+    """Mark dropout modules as such that are trained with, and make modules of functions that follow ``self.training``.
+
+    The model was traced in eval mode, so a function that is switched off follows the mode, and one
+    that is on is always on.
+    """
+    calls, names = CallGraph.of(model), Names(model)
+    for node in list(model.graph.nodes):
+        module, site = calls.module(node), calls.site(node)
+        if isinstance(module, DROPOUTS):
+            setattr(module, TRAINED, True)
+        if node.target not in MODULE_OF or site is None or node.op != "call_function":
+            continue
+        bound = site.bound()
+        rate = bound.get("p", 0.5)
+        if bound.get("training", bound.get("train")) is not False or isinstance(rate, Node):
+            continue
+        made = MODULE_OF[node.target](rate)
+        setattr(made, TRAINED, True)
+        path = names.fresh("dropout")
+        model.add_submodule(path, made.eval())
+        with model.graph.inserting_before(node):
+            call = model.graph.call_module(path, (site.arguments[0],))
+        call.meta = dict(node.meta)
+        node.replace_all_uses_with(call)
+        model.graph.erase_node(node)
 
 
 def _one_module_per_call(model: GraphModule) -> None:
@@ -116,14 +155,7 @@ def _plain_batch_norm(model: GraphModule) -> None:
         shape = shape_of(node)
         if not isinstance(module, nn.SyncBatchNorm) or shape is None:
             continue
-        plain = BATCH_NORM_BY_RANK[len(shape)](
-            module.num_features,
-            module.eps,
-            module.momentum,
-            module.affine,
-            module.track_running_stats,
-        )
-        plain.load_state_dict(module.state_dict())
+        plain = plain_norm(module, BATCH_NORM_BY_RANK[len(shape)])
         model.add_submodule(str(node.target), plain.eval())
 
 

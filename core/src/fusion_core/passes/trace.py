@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+from dataclasses import replace
 from typing import Any
 
 from torch import nn
@@ -30,6 +31,8 @@ def trace(
     *,
     backend: str | Backend | None = None,
     custom: CustomConfig | None = None,
+    qat: bool = False,
+    inplace: bool = False,
 ) -> GraphModule:
     """The graph of a model, ready to be fused.
 
@@ -48,6 +51,11 @@ def trace(
         backend: Name of the backend, or the backend, whose module types shall not be inlined.
         custom: Which modules, inputs, outputs and attributes are special. No later pass need be
             told again.
+        qat: The model is to be trained: it may be in training mode, and so is the result then;
+            dropout and batch norm stay and follow ``train()`` and ``eval()``. What is only there in
+            training, such as an auxiliary head, is not in the graph.
+        inplace: The result shares parameters and buffers with ``model``, so that an optimizer made
+            before goes on working. Only with ``qat``.
 
     Returns:
         A new GraphModule with a ledger.
@@ -61,7 +69,7 @@ def trace(
         UnsupportedModelError: The model as a whole cannot be quantized, for example because it is
             float16.
     """
-    private, leaves = _prepared(model, backend, custom)
+    private, leaves = _prepared(model, backend, custom, qat=qat, inplace=inplace and qat)
     arguments, omitted = bind_inputs(model, example_inputs)
 
     def run(drafted: GraphModule) -> None:
@@ -81,7 +89,7 @@ def trace(
     else:
         add_parts(graph, arguments, leaves, opaque)
     record_of(graph, Stage.TRACED, "trace").example = Example(arguments)
-    return finish(graph)
+    return finish(graph).train(qat and model.training)
 
 
 def trace_unseen(
@@ -111,11 +119,18 @@ def trace_unseen(
 
 
 def _prepared(
-    model: nn.Module, backend: str | Backend | None, custom: CustomConfig | None
+    model: nn.Module,
+    backend: str | Backend | None,
+    custom: CustomConfig | None,
+    *,
+    qat: bool = False,
+    inplace: bool = False,
 ) -> tuple[nn.Module, Leaves]:
     """A private copy of the model, and what is not inlined in it."""
     chosen = None if backend is None else get_backend(backend)
-    return Leaves.of(model, private_copy(model), chosen, custom or CustomConfig())
+    private = private_copy(model, qat=qat, inplace=inplace).train(qat)
+    opened, leaves = Leaves.of(model, private, chosen, custom or CustomConfig())
+    return opened.eval(), replace(leaves, qat=qat)
 
 
 def _is_no_tensor(node: Node) -> bool:
