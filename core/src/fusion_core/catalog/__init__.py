@@ -21,6 +21,7 @@ from fusion_core.catalog.families import (
     sizes,
 )
 from fusion_core.catalog.fusers import fuse_activation, fuse_batch_norm, fuse_batch_norm_activation
+from fusion_core.catalog.qat import qat_qconfig, qat_qconfig_mapping
 from fusion_core.catalog.qconfigs import (
     dynamic_qconfig,
     dynamic_qconfig_mapping,
@@ -54,6 +55,8 @@ __all__ = [
     "normalization",
     "own_range",
     "pooling",
+    "qat_qconfig",
+    "qat_qconfig_mapping",
     "recurrent",
     "scalar",
     "shape",

@@ -1,6 +1,7 @@
 """The modules that stand in prepared and quantized graphs."""
 
-from fusion_core.nn import fused, reference
+from fusion_core.nn import fused, qat, reference
+from fusion_core.nn.fake_quantize import FakeQuantize
 from fusion_core.nn.histogram import HistogramObserver
 from fusion_core.nn.observers import (
     FixedQParamsObserver,
@@ -13,6 +14,7 @@ from fusion_core.nn.observers import (
 )
 
 __all__ = [
+    "FakeQuantize",
     "FixedQParamsObserver",
     "HistogramObserver",
     "MinMaxObserver",
@@ -22,5 +24,6 @@ __all__ = [
     "PerChannelMinMaxObserver",
     "PlaceholderObserver",
     "fused",
+    "qat",
     "reference",
 ]
