@@ -180,8 +180,8 @@ def test_converting_does_not_move_the_ranges_that_were_trained():
     assert record_of(made, Stage.PREPARED, "the test").qat
 
 
-class FourBits:
-    """A target whose weights and activations have four bits."""
+class TwoBits:
+    """A target whose weights have two bits and whose activations have four."""
 
     dtypes = core.DTypeConfig(
         input_dtype=torch.quint8,
@@ -209,23 +209,23 @@ def wrong(model, x, y):
 
 
 @pytest.mark.slow
-def test_training_recovers_what_four_bits_lose():
+def test_training_recovers_what_few_bits_lose():
     digits = load_digits()
     x = torch.tensor(digits.images, dtype=torch.float32).unsqueeze(1) / 8 - 1
     y = torch.tensor(digits.target)
     trained_on, unseen = slice(0, 1408), slice(1408, None)
-    undo = core.register_backend("four_bits", FourBits())
+    undo = core.register_backend("two_bits", TwoBits())
     try:
         model = train(seeded(), x[trained_on], y[trained_on], steps=200)
         exact = wrong(model, x[unseen], y[unseen])
         rough = core.quantize(
             model,
-            "four_bits",
+            "two_bits",
             calibration=[x[:256]],
             adaptive_rounding=False,
             bias_correction=False,
         )
-        made = trainable(model.train(), "four_bits", x[:64])
+        made = trainable(model.train(), "two_bits", x[:64])
         recovered = core.convert(train(made, x[trained_on], y[trained_on], steps=150, rate=0.005))
     finally:
         undo()

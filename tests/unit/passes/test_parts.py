@@ -303,7 +303,9 @@ def test_calibration_names_the_part_that_it_never_reached(backend, linear):
 
 
 @pytest.mark.parametrize(
-    "again", [copy.deepcopy, lambda graph: pickle.loads(pickle.dumps(graph))], ids=["copy", "saved"]
+    "again",
+    [copy.deepcopy, lambda graph: pickle.loads(pickle.dumps(graph))],  # noqa: S301
+    ids=["copy", "saved"],
 )
 def test_copies_have_the_parts_and_can_be_passed_on(converted, again):
     model = nn.Sequential(Opaque(way_of_a, a=Block())).eval()
