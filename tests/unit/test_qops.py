@@ -35,7 +35,7 @@ def test_quantized_dtypes_are_stored_as_plain_integers(dtype, storage):
     assert storage_dtype(dtype) is storage
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.quint4x2, torch.int64])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.complex64, torch.int64])
 def test_a_dtype_without_storage_is_refused_with_the_known_ones(dtype):
     with pytest.raises(ValueError, match=f"{dtype} has no integer storage; known are torch.quint8"):
         storage_dtype(dtype)

@@ -67,8 +67,8 @@ class FakeQuantize(nn.Module):
         **options: Any,
     ) -> None:
         super().__init__()
-        is_spec = isinstance(observer, ObserverSpec)
-        built = observer.with_options(**options)() if is_spec else observer(**options)
+        spec = observer if isinstance(observer, ObserverSpec) else ObserverSpec(observer)
+        built = spec.with_options(**options)()
         if not isinstance(built, Observer):
             msg = (
                 f"FakeQuantize got {observer!r}, which builds {type(built).__name__}; it takes the observers of "
