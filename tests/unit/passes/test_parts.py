@@ -146,12 +146,12 @@ def test_the_modules_of_one_that_is_never_called_itself_are_taken(traced):
 
 def test_a_module_called_with_different_ranks_stays_with_the_reason(reasons):
     model = Opaque(lambda m, x: m.a(x) + m.a(x[None])[0], a=fc())
-    with pytest.raises(TraceError):
+    with pytest.raises(TraceError):  # nothing else is in it
         reasons(model)
     model.b = Block()
     model.way = lambda m, x: m.b(m.a(x) + m.a(x[None])[0])
 
-    assert "its calls differ in input: 2-d float32 and 3-d float32" in reasons(model)["a"]
+    assert "its calls differ in input: '2-d float32' and '3-d float32'" in reasons(model)["a"]
 
 
 def test_a_module_called_in_a_loop_is_one_part_and_all_calls_count(traced):
@@ -178,9 +178,8 @@ def test_multiplications_in_parts_are_counted_once(traced):
     [
         lambda m, x: m.a(x) + m.a.weight.sum(),
         lambda m, x: m.a(x) if isinstance(m.a, nn.Linear) else x,
-        lambda m, x: m.a.forward(m.a(x)),
     ],
-    ids=["reads its weight", "asks for its type", "calls its forward"],
+    ids=["reads its weight", "asks for its type"],
 )
 def test_a_module_that_a_graph_cannot_stand_in_for_stays_with_the_reason(reasons, way):
     found = reasons(Opaque(lambda m, x: m.b(way(m, x)), a=fc(), b=fc()))
@@ -233,8 +232,7 @@ def test_arguments_by_keyword_and_constants_are_kept(traced):
 def test_calls_that_give_different_arguments_are_no_single_graph(reasons):
     model = Opaque(lambda m, x: m.c(m.a(x) + m.a(x, x)), a=Block(), c=fc())
 
-    assert "its calls give different arguments" not in str(reasons(model).get("c"))
-    assert "model.a" not in reasons(model)
+    assert reasons(model).keys() == {""}  # what it is made of is called alike
     assert paths(core.trace(model, X)) == ["model.a.fc", "model.c"]
 
 
@@ -273,7 +271,7 @@ def test_parts_are_quantized_and_the_report_has_their_lines(converted):
     assert {lines["0.a.fc"].status, lines["1"].status} == {core.Status.REFERENCE}
     assert lines["0"].reason.startswith("its forward runs as Python: cannot be traced at ")
     assert not torch.equal(reference(X), model(X))
-    assert sqnr(reference(X), model(X)) > 25
+    assert sqnr(model(X), reference(X)) > 25
 
 
 def test_refining_reaches_the_parts(backend, linear):
@@ -298,7 +296,7 @@ def test_calibration_names_the_part_that_it_never_reached(backend, linear):
     both = core.trace(model, X.abs(), backend=toy)
     prepared = core.prepare(core.fuse(both, toy), toy)
 
-    with pytest.raises(core.errors.CalibrationError, match=r"never reached: the input .* of 0\.b"):
+    with pytest.raises(core.errors.CalibrationError, match=r"never reached: the output of 0\.b"):
         core.calibrate(prepared, [-X.abs()])
 
 

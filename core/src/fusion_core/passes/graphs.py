@@ -127,11 +127,9 @@ def _within(prefix: str, model: nn.Module, leaves: Leaves) -> dict[str, str]:
     kept = {}
     for path, module in model.named_modules():
         name = joined(prefix, path)
-        if not path or type(module) in leaves.module_types:
-            continue
-        if name in leaves.standalone:
+        if path and name in leaves.standalone:
             kept[path] = "a model of its own"
-        elif name in leaves.python:
+        elif path and name in leaves.python and type(module) not in leaves.module_types:
             kept[path] = leaves.python[name]
     return kept
 

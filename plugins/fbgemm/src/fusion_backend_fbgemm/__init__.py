@@ -82,9 +82,9 @@ def fusion_lowering_rules() -> list[LoweringRule]:
 @hookimpl
 def fusion_default_qconfig_mapping() -> QConfigMapping:
     """Activations of 8 bits from a histogram, weights of 7 bits per channel; of transposed convolutions per tensor."""
-    limits = {"weight_min": LOWEST_WEIGHT, "weight_max": HIGHEST_WEIGHT}
-    mapping = QConfigMapping(global_qconfig=catalog.static_qconfig(**limits))
-    whole = catalog.static_qconfig(**limits, per_channel=False)
+    short = partial(catalog.static_qconfig, weight_min=LOWEST_WEIGHT, weight_max=HIGHEST_WEIGHT)
+    mapping = QConfigMapping(global_qconfig=short())
+    whole = short(per_channel=False)
     for kind in (nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d):
         mapping.set_object_type(kind, whole)
     return mapping
