@@ -41,7 +41,11 @@ def test_a_folded_layer_computes_what_both_did(layer, batch_norm, shape):
 @pytest.mark.parametrize(
     ("is_qat", "batch_norm", "reason"),
     [
-        (True, norm(), "folding batch norm for training needs a QAT module"),
+        (
+            True,
+            nn.BatchNorm2d(6, track_running_stats=False),
+            "the batch norm keeps no running statistics",
+        ),
         (False, norm().train(), "the batch norm is in training mode"),
         (
             False,
@@ -57,6 +61,21 @@ def test_what_cannot_be_folded_is_skipped_with_the_reason(is_qat, batch_norm, re
 
     assert fuse_batch_norm(is_qat, layer, batch_norm) == Skip(reason)
     assert fuse_batch_norm_activation(is_qat, layer, batch_norm, nn.ReLU()) == Skip(reason)
+
+
+@pytest.mark.parametrize(("layer", "batch_norm", "shape"), CASES)
+def test_in_training_a_layer_and_its_norm_become_one_module_that_holds_both(
+    layer, batch_norm, shape
+):
+    both = fuse_batch_norm(True, layer, batch_norm)  # noqa: FBT003
+    activated = fuse_batch_norm_activation(True, layer, batch_norm, nn.ReLU6())  # noqa: FBT003
+    x = torch.randn(shape)
+
+    assert both[0] is layer
+    assert both[1] is batch_norm
+    assert torch.equal(both(x), batch_norm(layer(x)))
+    assert torch.equal(activated(x), nn.functional.relu6(batch_norm(layer(x))))
+    assert (both.folded()(x) - both(x)).abs().max() <= 1e-5
 
 
 @pytest.mark.parametrize(
