@@ -21,6 +21,7 @@ from fusion_core.nn import (
     PerChannelMinMaxObserver,
     PlaceholderObserver,
 )
+from fusion_core.patterns import ops
 
 WEIGHT = ObserverSpec(PerChannelMinMaxObserver, dtype=torch.qint8)
 
@@ -264,6 +265,35 @@ class TestQConfigMapping:
     def test_what_is_no_qconfig_is_refused_at_every_level(self, level):
         with pytest.raises(ValidationError, match="instance of QConfig"):
             mapping([level], lambda _: 3)
+
+    @pytest.mark.parametrize(
+        ("key", "words"),
+        [(nn.Linear(1, 1), "this is an instance; give Linear"), (3, "3 names no operation; give")],
+    )
+    def test_what_names_no_operation_is_refused(self, key, words):
+        for rule in (
+            lambda: QConfigMapping().set_object_type(key, None),
+            lambda: QConfigMapping().set_module_name_object_type_order("a", key, 0, None),
+        ):
+            with pytest.raises(ValidationError, match=words):
+                rule()
+
+    def test_all_rules_that_speak_of_an_operation_are_told_in_order(self):
+        made = mapping(LEVELS, qconfig)
+        spoken = made.rules("block.fc", [nn.Linear], scope="block", order=[(nn.Linear, 1)])
+        assert [rule.qconfig for rule in spoken] == [qconfig(level) for level in LEVELS]
+
+    def test_every_qconfig_is_told_once(self):
+        made = mapping(LEVELS, lambda name: None if name == "regex" else qconfig(name[:1]))
+        assert {each.activation.options["label"] for each in made.qconfigs} == set("onptg")
+        assert len(made.qconfigs) == len("onptg")
+
+    def test_an_operation_is_a_key_that_pickles_and_has_a_name_in_json(self):
+        made = QConfigMapping().set_object_type(ops.relu, None)
+        assert copied(made) == made
+        assert json.loads(made.model_dump_json())["object_type_qconfigs"] == {
+            "fusion_core.ops.relu": None
+        }
 
     def test_it_equals_one_made_of_keywords(self):
         made = QConfigMapping(

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 import fusion_core as core
-from fusion_core.passes.dtypes import choose_dtype_config
+from fusion_core.passes.dtypes import allows_float_output, choose_dtype_config
 
 SHORT = core.DTypeWithConstraints(
     dtype=torch.qint8, quant_min_lower_bound=-64, quant_max_upper_bound=63
@@ -34,6 +34,31 @@ SIGNED_AFFINE = core.QConfig(
 )
 
 
+BELOW = core.DTypeWithConstraints(dtype=torch.qint8, quant_max_upper_bound=63)
+ABOVE = core.DTypeWithConstraints(dtype=torch.qint8, quant_min_lower_bound=-64)
+FREE = core.DTypeWithConstraints(quant_min_lower_bound=0)
+DYNAMIC = config(output_dtype=torch.float32, weight_dtype=torch.qint8, is_dynamic=True)
+HALF = core.DTypeConfig(
+    input_dtype=torch.float32, output_dtype=torch.float32, weight_dtype=torch.float16
+)
+ROWS = HALF.model_copy(update={"weight_dtype": torch.quint8})
+AT_RUN_TIME, HALF_WEIGHTS = core.catalog.dynamic_qconfig(), core.catalog.float16_qconfig()
+FLOAT_OUTPUT = STATIC.model_copy(update={"output": HALF_WEIGHTS.activation})
+
+
+def given(activation, weight):
+    """A qconfig of these dtypes, of which nothing else is known."""
+    return core.QConfig(
+        activation=core.ObserverSpec(core.nn.PlaceholderObserver, dtype=activation),
+        weight=core.ObserverSpec(core.nn.PlaceholderObserver, dtype=weight),
+    )
+
+
+def with_bias(dtype):
+    bias = core.ObserverSpec(core.nn.PlaceholderObserver, dtype=dtype)
+    return STATIC.model_copy(update={"bias": bias})
+
+
 @pytest.mark.parametrize(
     ("wanted", "qconfig", "problem"),
     [
@@ -60,6 +85,55 @@ SIGNED_AFFINE = core.QConfig(
         (config(weight_dtype=AT_ZERO), STATIC, None),
         (config(input_dtype=AT_ZERO), SIGNED_AFFINE, "the fixed zero point 0, .* measures it"),
         (config(is_dynamic=True), STATIC, "the backend's kernel is dynamic"),
+        (
+            config(weight_dtype=BELOW),
+            STATIC,
+            r"weight must have codes of at most 63, .* \[-128, 127\]",
+        ),
+        (config(weight_dtype=ABOVE), STATIC, r"of at least -64, the qconfig gives \[-128, 127\]"),
+        (
+            config(input_dtype=FREE),
+            FLOAT_OUTPUT,
+            "its output must be torch.quint8, .* torch.float32",
+        ),
+        (config(output_dtype=FREE), FLOAT_OUTPUT, "output must have codes .* says nothing of its"),
+        (config(bias_dtype=torch.float32), STATIC, None),
+        (config(bias_dtype=torch.qint32), STATIC, "its bias must be torch.qint32, .*torch.float32"),
+        (config(bias_dtype=torch.qint32), with_bias(torch.qint32), None),
+        (
+            config(bias_dtype=torch.float32),
+            with_bias(torch.float16),
+            "its bias must be torch.float32",
+        ),
+        (config(), with_bias(torch.float16), None),
+        (DYNAMIC, AT_RUN_TIME, None),
+        (config(is_dynamic=True), AT_RUN_TIME, "its output must be torch.quint8, .* torch.float32"),
+        (config(), AT_RUN_TIME, "the qconfig is dynamic, the backend's kernel is not"),
+        (
+            DYNAMIC.model_copy(update={"weight_dtype": SHORT}),
+            AT_RUN_TIME,
+            "its weight must have cod",
+        ),
+        (HALF, HALF_WEIGHTS, None),
+        (ROWS, core.catalog.weight_only_qconfig(), None),
+        (ROWS, HALF_WEIGHTS, "its weight must be torch.quint8, the qconfig gives torch.float16"),
+        (config(), HALF_WEIGHTS, "its input must be torch.quint8, the qconfig gives torch.float32"),
+        (HALF, STATIC, "its input must be torch.float32, the qconfig gives torch.quint8"),
+        (
+            core.DTypeConfig(),
+            given(torch.float32, torch.float32),
+            "weight torch.float32, which is n",
+        ),
+        (
+            core.DTypeConfig(),
+            given(torch.float16, torch.qint8),
+            "input torch.float16, which has no",
+        ),
+        (
+            core.DTypeConfig(),
+            given(torch.quint8, torch.float32),
+            "weight torch.float32, which is n",
+        ),
     ],
 )
 def test_a_qconfig_fits_a_kernel_or_it_is_said_why_not(wanted, qconfig, problem):
@@ -75,6 +149,29 @@ def test_the_weight_counts_only_where_there_is_one():
     wanted = config(weight_dtype=SHORT)
 
     assert choose_dtype_config([wanted], STATIC, weighted=False) == (wanted, "")
+
+
+@pytest.mark.parametrize("qconfig", [AT_RUN_TIME, HALF_WEIGHTS])
+def test_without_a_weight_only_static_quantization_means_something(qconfig):
+    chosen, reason = choose_dtype_config([DYNAMIC, HALF], qconfig, weighted=False)
+
+    assert chosen is None
+    assert reason.endswith("and it has no weight")
+
+
+@pytest.mark.parametrize(
+    ("wanted", "allowed"),
+    [
+        (config(output_dtype=torch.float32), True),
+        (config(), False),
+        (config(output_dtype=torch.float32, is_dynamic=True), False),
+        (config(output_dtype=torch.float32, weight_dtype=SHORT), False),
+        (config(output_dtype=torch.float32, bias_dtype=torch.qint32), False),
+        (config(output_dtype=torch.float32, input_dtype=torch.qint8), False),
+    ],
+)
+def test_a_float_output_is_taken_only_where_all_else_fits(wanted, allowed):
+    assert allows_float_output([wanted], STATIC) is allowed
 
 
 def test_the_first_combination_that_fits_is_taken_and_the_first_problem_reported():

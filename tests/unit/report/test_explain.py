@@ -156,6 +156,41 @@ def test_a_name_that_the_mapping_leaves_in_float_is_told_the_rule(small) -> None
     assert "qconfig mapping: module name 'head'" in words(explanation.expanded())
 
 
+def test_the_rules_that_the_deciding_one_overrides_are_told_also_once_prepared(small) -> None:
+    x = torch.randn(1, 3, 8, 8)
+    mapping = core.get_backend("fbgemm").qconfig_mapping.set_object_type(nn.Linear, None)
+    mapping.set_module_name("head", mapping.global_qconfig)
+    traced = core.trace(small, x, backend="fbgemm")
+    prepared = core.prepare(core.fuse(traced, "fbgemm"), "fbgemm", mapping)
+    for model in (traced, prepared):
+        head = core.explain(model, "fbgemm", qconfig=mapping)["head"]
+        assert head.rule == "module name 'head'"
+        assert head.overridden == ("operation type torch.nn.modules.linear.Linear", "global")
+    text = words(core.explain(traced, "fbgemm", "head", qconfig=mapping))
+    assert "over operation type torch.nn.modules.linear.Linear; global" in text
+
+
+def test_where_one_pattern_takes_two_qconfigs_it_is_told_whose_counts(net, toy) -> None:
+    model = net(lambda self, x: self.relu(self.conv(x)), conv=nn.Conv2d(3, 4, 3), relu=nn.ReLU())
+    both = quantizing((nn.Conv2d, nn.ReLU))
+    mapping = core.QConfigMapping(global_qconfig=core.catalog.static_qconfig())
+    mapping.set_object_type(nn.ReLU, core.catalog.static_qconfig(quant_max=127))
+    found = core.explain(model, toy(both), qconfig=mapping)
+    assert found["conv"].rule == "global"
+    assert found["relu"].rule == (
+        "operation type torch.nn.modules.activation.ReLU; but conv decides for all that its "
+        "pattern takes (global)"
+    )
+
+
+def test_a_preset_and_a_qconfig_of_pytorch_are_explained_like_any(small) -> None:
+    stock = pytest.importorskip("torch.ao.quantization.qconfig")
+    assert core.explain(small, "qnnpack", "head", qconfig="min_max")["head"].is_quantized
+    unsigned = stock.default_quint8_weight_qconfig
+    refused = core.explain(small, "fbgemm", "head", qconfig=unsigned)["head"]
+    assert "its weight must be torch.qint8, the qconfig gives torch.quint8" in refused.outcome
+
+
 def test_a_qconfig_that_fits_no_kernel_is_told_what_the_kernel_takes(net, toy) -> None:
     model = net(lambda self, x: self.conv(x), conv=nn.Conv2d(3, 4, 3))
     wanted = core.DTypeConfig(
