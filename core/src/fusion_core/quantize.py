@@ -91,15 +91,23 @@ def quantize(  # noqa: PLR0913  one keyword for each choice a user has
         example_inputs = data.first()
     fused, seen = _fused(model, chosen, example_inputs, custom, verify=verify)
     prepared = prepare(fused, seen, qconfig_mapping, mode=wanted, qconfig=qconfig)
-    if wanted != mode and not data.given and not is_settled:
+    if wanted != mode:
         _note(prepared, f"no calibration data: mode {wanted}, which needs none")
+    switches = {"adaptive_rounding": adaptive_rounding, "bias_correction": bias_correction}
+    converted = _converted(prepared, data, progress=progress, **switches)
+    return converted if reference else lower(converted, chosen)
+
+
+def _converted(
+    prepared: GraphModule, data: Batches, *, progress: bool | None, **switches: bool
+) -> GraphModule:
+    """The reference model, calibrated and refined where there are data."""
     if data.given:
         calibrate(prepared, data, progress=progress)
     converted = convert(prepared)
-    if data.given and (adaptive_rounding or bias_correction):
-        switches = {"adaptive_rounding": adaptive_rounding, "bias_correction": bias_correction}
-        converted = refine(converted, prepared, data.kept, progress=progress, **switches)
-    return converted if reference else lower(converted, chosen)
+    if not data.given or not any(switches.values()):
+        return converted
+    return refine(converted, prepared, data.kept, progress=progress, **switches)
 
 
 def _mode(mode: str | None, backend: Backend, *, has_data: bool, is_settled: bool) -> str | None:
@@ -115,13 +123,11 @@ def _mode(mode: str | None, backend: Backend, *, has_data: bool, is_settled: boo
             "train it, then convert and lower it"
         )
         raise QConfigError(msg)
-    if has_data or (is_settled and mode != "static"):
+    if has_data or (mode != "static" and (is_settled or mode is not None)):
         return mode
-    others = [each for each in modes_of(backend) if each in _WITHOUT_DATA]
-    if mode not in {None, "static"}:
-        return mode
+    others = [each for each in _WITHOUT_DATA if each in modes_of(backend)]
     if mode is None and others:
-        return min(others, key=_WITHOUT_DATA.index)
+        return others[0]
     instead = " or ".join(f"mode={each!r}" for each in others)
     msg = (
         "static quantization needs calibration data: pass calibration=, an iterable of inputs like those "
@@ -143,10 +149,8 @@ def _fused(
         traced = trace(model, example, backend=backend, custom=custom)
         return fuse(traced, backend, verify=verify), backend
     unknown = UnknownTensor()
-    traced, guarded = (
-        trace_unseen(model, unknown, backend=backend),
-        guarded_backend(backend, unknown),
-    )
+    guarded = guarded_backend(backend, unknown)
+    traced = trace_unseen(model, unknown, backend=backend)
     _note(traced, "traced without example_inputs: what depends on shapes stays in float")
     return fuse(traced, guarded, verify=verify), guarded
 

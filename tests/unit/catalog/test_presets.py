@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 import fusion_core as core
-from fusion_core.catalog.presets import PRESETS, preset, training_mapping, with_qconfigs
+from fusion_core.catalog.presets import PRESETS, preset, with_qconfigs
 from fusion_core.configs import INTEGER_DTYPES, quantized_type
 from fusion_core.errors import UnknownPresetError
 from fusion_core.nn.fake_quantize import FakeQuantize
@@ -38,7 +38,7 @@ def kind(factory):
 @pytest.mark.parametrize("training", [False, True])
 def test_ranges_and_smallest_scales_stay(name, qconfig, training):
     mapping = everywhere(qconfig)
-    mapping = training_mapping(mapping) if training else mapping
+    mapping = core.catalog.qat_qconfig_mapping(mapping) if training else mapping
     made = preset(mapping, name).global_qconfig
     assert limits(made.activation) == limits(qconfig.activation)
     assert limits(made.weight) == limits(qconfig.weight)
@@ -54,7 +54,7 @@ def test_ranges_and_smallest_scales_stay(name, qconfig, training):
     ],
 )
 def test_activations_are_measured_by_what_is_named_and_weights_are_left_alone(name, observer):
-    for mapping in (everywhere(NARROW), training_mapping(everywhere(NARROW))):
+    for mapping in (everywhere(NARROW), core.catalog.qat_qconfig_mapping(everywhere(NARROW))):
         made = preset(mapping, name).global_qconfig
         assert kind(made.activation) is observer
         assert made.weight == mapping.global_qconfig.weight
@@ -74,7 +74,10 @@ def test_activations_have_the_scheme_that_is_named(name, scheme):
 def test_weights_have_a_scale_for_each_channel_or_one(training):
     fine, coarse = everywhere(NARROW), everywhere(COARSE)
     if training:
-        fine, coarse = training_mapping(fine), training_mapping(coarse)
+        fine, coarse = (
+            core.catalog.qat_qconfig_mapping(fine),
+            core.catalog.qat_qconfig_mapping(coarse),
+        )
     per_channel = preset(coarse, "per_channel").global_qconfig.weight
     per_tensor = preset(fine, "per_tensor").global_qconfig.weight
     assert quantized_type(per_channel).qscheme is torch.per_channel_symmetric
@@ -84,7 +87,9 @@ def test_weights_have_a_scale_for_each_channel_or_one(training):
 
 
 def test_a_weight_in_training_still_follows_the_present_tensor():
-    made = preset(training_mapping(everywhere(COARSE)), "per_channel").global_qconfig.weight
+    made = preset(
+        core.catalog.qat_qconfig_mapping(everywhere(COARSE)), "per_channel"
+    ).global_qconfig.weight
     assert kind(made) is core.nn.MovingAveragePerChannelMinMaxObserver
     assert made.options["averaging_constant"] == 1.0
 
@@ -149,11 +154,11 @@ def test_every_rule_is_replaced_and_none_is_lost():
 
 
 def test_training_rounds_what_is_measured_and_leaves_floats_alone():
-    made = training_mapping(everywhere(NARROW)).global_qconfig
+    made = core.catalog.qat_qconfig_mapping(everywhere(NARROW)).global_qconfig
     assert made.activation.observer is made.weight.observer is FakeQuantize
-    assert training_mapping(everywhere(made)).global_qconfig == made
+    assert core.catalog.qat_qconfig_mapping(everywhere(made)).global_qconfig == made
     half = core.catalog.float16_qconfig()
-    assert training_mapping(everywhere(half)).global_qconfig == half
+    assert core.catalog.qat_qconfig_mapping(everywhere(half)).global_qconfig == half
     assert quantized_type(half.activation).dtype not in INTEGER_DTYPES
 
 

@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 import fusion_core as core
-from fusion_core.catalog.presets import PRESETS, preset, training_mapping
+from fusion_core.catalog.presets import PRESETS, preset
 from fusion_core.configs import Mode, mode_of, quantized_type
 from fusion_core.errors import QConfigError, UnknownPresetError, UnsupportedModeError
 from fusion_core.passes.dtypes import choose_dtype_config
@@ -91,7 +91,7 @@ class TestChoice:
     def test_a_preset_changes_the_mapping_of_the_mode(self, plain):
         assert mapping_for(plain, preset="min_max") == preset(DEFAULT, "min_max")
         trained = mapping_for(plain, mode="qat", preset="min_max")
-        assert trained == preset(training_mapping(DEFAULT), "min_max")
+        assert trained == preset(core.catalog.qat_qconfig_mapping(DEFAULT), "min_max")
 
     def test_a_backends_own_preset_goes_before_cores(self, chip):
         own = core.QConfigMapping(global_qconfig=LOW)
@@ -104,8 +104,10 @@ class TestChoice:
         assert mapping_for(plain) == DEFAULT
 
     def test_what_is_given_for_training_is_rounded_too(self, plain):
-        assert mapping_for(plain, mode="qat", given=DEFAULT) == training_mapping(DEFAULT)
-        assert mapping_for(plain, mode="qat", preset=LOW) == training_mapping(
+        assert mapping_for(plain, mode="qat", given=DEFAULT) == core.catalog.qat_qconfig_mapping(
+            DEFAULT
+        )
+        assert mapping_for(plain, mode="qat", preset=LOW) == core.catalog.qat_qconfig_mapping(
             core.QConfigMapping(global_qconfig=LOW)
         )
 
@@ -189,4 +191,4 @@ class TestModes:
         assert "dynamic" not in modes_of(chip(weighted(nn.Linear, odd)))
 
     def test_training_rounds_what_the_default_measures(self, plain):
-        assert mode_mapping(plain, "qat") == training_mapping(DEFAULT)
+        assert mode_mapping(plain, "qat") == core.catalog.qat_qconfig_mapping(DEFAULT)

@@ -158,7 +158,9 @@ def test_a_prepared_model_with_own_modules_can_be_converted_again(converted):
 
 
 @pytest.mark.parametrize(
-    "again", [copy.deepcopy, lambda model: pickle.loads(pickle.dumps(model))], ids=["copy", "saved"]
+    "again",
+    [copy.deepcopy, lambda model: pickle.loads(pickle.dumps(model))],  # noqa: S301
+    ids=["copy", "saved"],
 )
 def test_copies_have_own_modules(converted, again):
     _, reference = converted(nn.Sequential(Scaled(), nn.Linear(4, 4)))

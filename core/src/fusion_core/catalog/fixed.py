@@ -5,12 +5,10 @@ from __future__ import annotations
 import torch
 
 from fusion_core.configs import DTypeConfig, DTypeWithConstraints
+from fusion_core.nn.protocol import INTEGER_RANGES
 
 _CODES = {
-    torch.quint8: (0, 255),
-    torch.uint8: (0, 255),
-    torch.qint8: (-128, 127),
-    torch.int8: (-128, 127),
+    dtype: INTEGER_RANGES[dtype] for dtype in (torch.quint8, torch.uint8, torch.qint8, torch.int8)
 }
 
 

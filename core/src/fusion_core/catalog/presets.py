@@ -28,7 +28,6 @@ from fusion_core.nn import (
     PerChannelMinMaxObserver,
 )
 from fusion_core.nn.fake_quantize import FakeQuantize
-from fusion_core.nn.training_recipe import fake_quantize_of
 
 Change: TypeAlias = Callable[[QConfig, Any], QConfig]
 """A new qconfig from an old one and the key of the rule that gives it, None for any other rule."""
@@ -74,15 +73,6 @@ def preset(mapping: QConfigMapping, name: str) -> QConfigMapping:
             if kind not in changed.object_type_qconfigs:
                 changed.set_object_type(kind, _with_channels(everywhere, 1))
     return changed
-
-
-def training_mapping(mapping: QConfigMapping) -> QConfigMapping:
-    """A copy of ``mapping`` for quantization-aware training: what it observes is rounded as well.
-
-    Args:
-        mapping: For example a backend's own. What rounds already stays as it is.
-    """
-    return with_qconfigs(mapping, _trained)
 
 
 def with_qconfigs(mapping: QConfigMapping, change: Change) -> QConfigMapping:
@@ -154,11 +144,6 @@ def _scheme(scheme: torch.qscheme) -> Change:
         return _rebuilt(old, _kind(old), qscheme=scheme)
 
     return lambda qconfig, _key: _with_activations(qconfig, changed)
-
-
-def _trained(qconfig: QConfig, _key: Any) -> QConfig:
-    trained = _with_activations(qconfig, fake_quantize_of)
-    return trained.model_copy(update={"weight": fake_quantize_of(qconfig.weight, weight=True)})
 
 
 def _with_activations(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from fusion_core.catalog.presets import with_qconfigs
 from fusion_core.configs import QConfig, QConfigMapping
 from fusion_core.nn.training_recipe import fake_quantize_of
 
@@ -38,19 +39,9 @@ def qat_qconfig_mapping(
     """``mapping`` with each of its qconfigs turned into that for training, see :func:`qat_qconfig`.
 
     Args:
-        mapping: For example that of a backend; not changed.
+        mapping: For example that of a backend; not changed. What rounds already stays as it is.
         averaging_constant: As for :func:`qat_qconfig`.
     """
-
-    def turned(qconfig: QConfig | None) -> QConfig | None:
-        if qconfig is None:
-            return None
-        return qat_qconfig(qconfig, averaging_constant=averaging_constant)
-
-    made = mapping.model_copy()
-    made.global_qconfig = turned(mapping.global_qconfig)
-    for name in type(mapping).model_fields:
-        table = getattr(mapping, name)
-        if isinstance(table, dict):
-            setattr(made, name, {key: turned(qconfig) for key, qconfig in table.items()})
-    return made
+    return with_qconfigs(
+        mapping, lambda qconfig, _key: qat_qconfig(qconfig, averaging_constant=averaging_constant)
+    )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch import nn
 
@@ -46,15 +48,8 @@ def static_qconfig(  # noqa: PLR0913  settings, by keyword
         eps: Smallest scale of an activation; default that of the observer.
         weight_eps: Smallest scale of a weight; default ``eps``.
     """
-    lowest, highest = _SIGNED if dtype is torch.qint8 else _UNSIGNED
-    activation = ObserverSpec(
-        HistogramObserver,
-        dtype=dtype,
-        qscheme=torch.per_tensor_symmetric if symmetric else torch.per_tensor_affine,
-        quant_min=lowest,
-        quant_max=highest if quant_max is None else quant_max,
-        **_floor(eps),
-    )
+    options = _codes(dtype, quant_max, eps, symmetric=symmetric)
+    activation = ObserverSpec(HistogramObserver, options)
     weight = _symmetric_weight(
         (weight_min, weight_max),
         eps if weight_eps is None else weight_eps,
@@ -86,16 +81,8 @@ def dynamic_qconfig(  # noqa: PLR0913  settings, by keyword
         eps: Smallest scale of an input; default that of the observer.
         weight_eps: Smallest scale of a weight; default ``eps``.
     """
-    lowest, highest = _SIGNED if dtype is torch.qint8 else _UNSIGNED
-    activation = ObserverSpec(
-        PlaceholderObserver,
-        dtype=dtype,
-        qscheme=torch.per_tensor_symmetric if symmetric else torch.per_tensor_affine,
-        quant_min=lowest,
-        quant_max=highest if quant_max is None else quant_max,
-        is_dynamic=True,
-        **_floor(eps),
-    )
+    options = _codes(dtype, quant_max, eps, symmetric=symmetric)
+    activation = ObserverSpec(PlaceholderObserver, options, is_dynamic=True)
     weight = _symmetric_weight(
         (weight_min, weight_max),
         eps if weight_eps is None else weight_eps,
@@ -131,6 +118,20 @@ def weight_only_qconfig(*, bits: int = 8) -> QConfig:
 def float16_qconfig() -> QConfig:
     """Weights in float16; everything else in float32."""
     return QConfig(activation=_FLOAT, weight=ObserverSpec(PlaceholderObserver, dtype=torch.float16))
+
+
+def _codes(
+    dtype: torch.dtype, quant_max: int | None, eps: float | None, *, symmetric: bool
+) -> dict[str, Any]:
+    """The options of an activation's observer."""
+    lowest, highest = _SIGNED if dtype is torch.qint8 else _UNSIGNED
+    return {
+        "dtype": dtype,
+        "qscheme": torch.per_tensor_symmetric if symmetric else torch.per_tensor_affine,
+        "quant_min": lowest,
+        "quant_max": highest if quant_max is None else quant_max,
+        **_floor(eps),
+    }
 
 
 def _symmetric_weight(

@@ -13,12 +13,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-import torch
 from torch import Tensor, nn
 
 from fusion_core.configs import Replacement, Skip
 from fusion_core.kernels.codes import CodeTypes, OutputCodes
-from fusion_core.kernels.modules import KernelModule
+from fusion_core.kernels.modules import Quantize
 from fusion_core.kernels.pieces import piece_of
 
 Modules = Mapping[str, nn.Module]
@@ -30,7 +29,7 @@ BETWEEN = ("softmax", *PRODUCTS, "layer_norm", "group_norm", "instance_norm")
 """Operations of the alias table that are lowered to a :class:`Between`."""
 
 
-class Between(KernelModule):
+class Between(Quantize):
     """An operation on the float values of quantized tensors.
 
     Attributes:
@@ -46,13 +45,6 @@ class Between(KernelModule):
         """Of ``quint8`` operands, and float ones, which stay as they are; ``quint8``."""
         given = (each.dequantize() if each.is_quantized else each for each in operands)
         return self.quantized(self.piece(*given))
-
-    def quantized(self, values: Tensor) -> Tensor:
-        """Float values as codes of the output, ``quint8``."""
-        out = self.output
-        if self._bounds is not None:
-            values = torch.clamp(values, *self._bounds)
-        return torch.quantize_per_tensor(values, out.scale, out.zero_point, torch.quint8)
 
 
 @dataclass(frozen=True)

@@ -46,6 +46,10 @@ class Quantize(KernelModule):
 
     def forward(self, x: Tensor) -> Tensor:
         """The codes of ``x``, as a tensor of dtype ``quint8``."""
+        return self.quantized(x)
+
+    def quantized(self, x: Tensor) -> Tensor:
+        """The codes of ``x``, whatever this is a kernel of."""
         if self._bounds is not None:
             x = torch.clamp(x, *self._bounds)
         return torch.quantize_per_tensor(x, self.output.scale, self.output.zero_point, torch.quint8)

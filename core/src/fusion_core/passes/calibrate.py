@@ -17,6 +17,7 @@ from typing_extensions import Self
 
 from fusion_core.errors import CalibrationError, FusionError, first_few
 from fusion_core.nn.switches import observing
+from fusion_core.passes.observed import label_of
 from fusion_core.passes.parts import modules_with_parts
 from fusion_core.passes.processes import agree, is_one_of_several, merge_statistics
 from fusion_core.passes.record import Stage, record_of
@@ -70,7 +71,7 @@ def calibrate(
     if count == 0:
         msg = "the calibration data are empty; pass an iterable of inputs (a generator can be used only once)"
         raise CalibrationError(msg)
-    missed = [_label(observers[path], path) for path in reach.missed()]
+    missed = [label_of(observers[path], path) for path in reach.missed()]
     if missed:
         listed = first_few(missed)
         msg = f"calibration never reached: {listed}. Calibrate with data that run these parts, or exclude them"
@@ -181,7 +182,3 @@ def _total(data: Iterable[Any], limit: int | None) -> int | None:
     except TypeError:
         return limit
     return size if limit is None else min(size, limit)
-
-
-def _label(observer: nn.Module, path: str) -> str:
-    return str(getattr(observer, "label", "") or path)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from typing import Any
+from operator import attrgetter
 
 import torch
 from torch.fx import GraphModule, Interpreter, Node
@@ -53,7 +53,4 @@ def _is_without_values(model: GraphModule, node: Node) -> bool:
     """Whether ``node`` reads a tensor on the meta device."""
     if node.op != "get_attr":
         return False
-    value: Any = model
-    for part in str(node.target).split("."):
-        value = getattr(value, part)
-    return bool(getattr(value, "is_meta", False))
+    return bool(getattr(attrgetter(str(node.target))(model), "is_meta", False))

@@ -11,6 +11,7 @@ from torch.fx.node import map_arg
 
 from fusion_core.errors import CalibrationError, first_few
 from fusion_core.ledger import Status
+from fusion_core.nn.protocol import SYMMETRIC_SCHEMES
 from fusion_core.passes.biases import round_biases
 from fusion_core.passes.edit import Names, finish
 from fusion_core.passes.interface import open_to_codes
@@ -29,8 +30,6 @@ from fusion_core.qops import (
     quantize_per_tensor_dynamic,
     storage_dtype,
 )
-
-_SYMMETRIC = {torch.per_tensor_symmetric, torch.per_channel_symmetric}
 
 
 def convert(model: GraphModule) -> GraphModule:
@@ -115,7 +114,7 @@ def _pair(
     graph, value = model.graph, node.args[0]
     limits = observer.quant_min, observer.quant_max, storage_dtype(observer.dtype)
     if getattr(observer, "is_dynamic", False):
-        is_symmetric = observer.qscheme in _SYMMETRIC
+        is_symmetric = observer.qscheme in SYMMETRIC_SCHEMES
         arguments = (value, *limits, is_symmetric, float(observer.eps))
         quantize = graph.call_function(quantize_per_tensor_dynamic, arguments)
         return quantize, lambda: graph.call_function(dequantize_dynamic, (quantize,))

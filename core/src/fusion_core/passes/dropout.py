@@ -12,6 +12,8 @@ from torch import nn
 from torch.fx import GraphModule, Node
 from torch.fx.node import map_arg
 
+from fusion_core.passes.edit import after
+
 DROPOUTS: Final = (
     *(nn.Dropout, nn.Dropout1d, nn.Dropout2d, nn.Dropout3d),
     *(nn.AlphaDropout, nn.FeatureAlphaDropout),
@@ -95,10 +97,7 @@ def _operands(node: Node) -> list[Node]:
 def _call(model: GraphModule, value: Node, chain: _Chain) -> Node:
     """Calls of the modules of ``chain`` on ``value``."""
     for dropout in chain:
-        before = value.next
-        while before.op == "placeholder":
-            before = before.next
-        with model.graph.inserting_before(before):
+        with model.graph.inserting_before(after(value)):
             call = model.graph.call_module(str(dropout.target), (value,))
         call.meta = dict(dropout.meta)
         value = call

@@ -148,6 +148,14 @@ class Names:
         return name
 
 
+def after(value: Node) -> Node:
+    """The node to insert before, so that what is inserted comes next to ``value`` and behind all placeholders."""
+    following = value.next
+    while following.op == "placeholder":
+        following = following.next
+    return following
+
+
 def erase(graph: Graph, nodes: Iterable[Node]) -> None:
     """Erase nodes that only use each other; users go before what they use.
 

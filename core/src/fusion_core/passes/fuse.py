@@ -78,7 +78,7 @@ def fuse(
         mine.ledger.notes.append(fusing.verdict())
     for match in result.matches:
         _replace(fused, match, fusing.modules[match.anchor])
-    take_modes(fused, model)
+    _set_modes(fused, model, fusing, is_trained=record.qat)
     for node, refusals in result.refusals.items():
         _keep_reasons(mine.ledger, node, refusals)
     verifies = verify is not False
@@ -87,6 +87,17 @@ def fuse(
         lambda graph, part: fuse(graph, backend_of(part, chosen), qat=qat, verify=verifies),
     )
     return finish(fused)
+
+
+def _set_modes(
+    fused: GraphModule, model: GraphModule, fusing: _Fusing, *, is_trained: bool
+) -> None:
+    """Put the fused modules in the mode of a model that was traced for training, else in that of ``qat``."""
+    if is_trained:
+        take_modes(fused, model)
+        return
+    for module in fusing.modules.values():
+        module.train(fusing.qat)
 
 
 def find_fusions(
@@ -152,7 +163,7 @@ class _Fusing:
             if refusal is not None:
                 self.wrong[match.anchor] = None
                 return refusal
-        self.modules[match.anchor] = fused if self.qat else fused.eval()
+        self.modules[match.anchor] = fused
         return None
 
     def verdict(self) -> str:

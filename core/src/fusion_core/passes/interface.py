@@ -9,6 +9,7 @@ import torch
 from torch.fx import GraphModule, Node
 
 from fusion_core.errors import CustomConfigError
+from fusion_core.passes.edit import after
 from fusion_core.passes.paths import input_values, output_values
 from fusion_core.passes.record import PassRecord, Stage, record_of
 from fusion_core.passes.shapes import dtype_of, shape_of
@@ -120,10 +121,7 @@ def _take(model: GraphModule, path: str, values: tuple[Node, ...]) -> None:
         problem = "it is not quantized with one scale that is known beforehand"
         raise CustomConfigError("quantized_inputs", path, problem)
     for value in values:
-        before = value.next
-        while before.op == "placeholder":
-            before = before.next
-        with model.graph.inserting_before(before):
+        with model.graph.inserting_before(after(value)):
             taken = model.graph.call_function(take_codes, (value, *quantize.args[1:]))
         taken.meta = dict(value.meta)
         for reader in list(value.users):

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping
+from operator import attrgetter
 from typing import Any
 
 import torch
@@ -90,7 +91,7 @@ def _readers(model: GraphModule) -> Counter[int]:
     readers: Counter[int] = Counter()
     for node in model.graph.nodes:
         if node.op == "get_attr":
-            value = _attribute(model, str(node.target))
+            value = attrgetter(str(node.target))(model)
             readers[id(value)] += len(node.users)
         elif node.op == "call_module":
             module = model.get_submodule(str(node.target))
@@ -98,17 +99,10 @@ def _readers(model: GraphModule) -> Counter[int]:
     return readers
 
 
-def _attribute(model: GraphModule, target: str) -> Any:
-    value: Any = model
-    for part in target.split("."):
-        value = getattr(value, part)
-    return value
-
-
 def _own_tensor(value: Any, model: GraphModule, readers: Counter[int]) -> Tensor | None:
     if not isinstance(value, Node) or value.op != "get_attr":
         return None
-    tensor = _attribute(model, str(value.target))
+    tensor = attrgetter(str(value.target))(model)
     return tensor if isinstance(tensor, Tensor) and readers[id(tensor)] == 1 else None
 
 

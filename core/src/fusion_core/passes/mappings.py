@@ -13,10 +13,11 @@ from torch.nn import functional
 from fusion_core.catalog import (
     dynamic_qconfig,
     float16_qconfig,
+    qat_qconfig_mapping,
     static_qconfig,
     weight_only_qconfig,
 )
-from fusion_core.catalog.presets import PRESETS, preset, training_mapping
+from fusion_core.catalog.presets import PRESETS, preset
 from fusion_core.configs import (
     INTEGER_DTYPES,
     DTypeConfig,
@@ -106,7 +107,7 @@ def mode_mapping(backend: Backend, mode: str | Mode) -> QConfigMapping:
         return own
     static = backend.qconfig_mapping or QConfigMapping(global_qconfig=static_qconfig())
     if wanted == "qat":
-        return training_mapping(static)
+        return qat_qconfig_mapping(static)
     if wanted == "static":
         return static
     derived = _derived(backend, Mode[str(wanted).upper()], static)
@@ -167,7 +168,7 @@ def _settled(mapping: QConfigMapping, mode: str | None) -> QConfigMapping:
     if mode is None:
         return mapping
     if mode == "qat":
-        return training_mapping(mapping)
+        return qat_qconfig_mapping(mapping)
     has = {mode_of(each) for each in mapping.qconfigs}
     if Mode[mode.upper()] not in has:
         found = " and ".join(sorted(each.value for each in has)) or "nothing but float"

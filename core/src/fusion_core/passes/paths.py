@@ -31,12 +31,6 @@ def output_values(model: GraphModule) -> dict[str, Any]:
     return dict(_given(result, ""))
 
 
-def output_place(model: GraphModule, path: str) -> tuple[Node, Any]:
-    """The node whose arguments hold the output at ``path``, and the value."""
-    output = next(node for node in reversed(model.graph.nodes) if node.op == "output")
-    return output, output_values(model)[path]
-
-
 def resolved(
     field: str, wanted: tuple[str, ...], known: Mapping[str, Value], model: GraphModule
 ) -> dict[str, Value]:

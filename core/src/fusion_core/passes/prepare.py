@@ -12,7 +12,7 @@ from torch.fx import GraphModule, Node
 from fusion_core.configs import ObserverFactory, QConfigMapping
 from fusion_core.passes.constants import observe_constants
 from fusion_core.passes.dropout import SetAside
-from fusion_core.passes.edit import Names, copy_model, finish
+from fusion_core.passes.edit import Names, after, copy_model, finish
 from fusion_core.passes.groups import SHARED, Group, find_groups
 from fusion_core.passes.mappings import mapping_for
 from fusion_core.passes.parts import (
@@ -74,17 +74,23 @@ def prepare(
     chosen = get_backend(record.backend if backend is None else backend)
     qat = qat or record.qat
     asked = {"mode": "qat" if qat else mode, "preset": qconfig, "given": qconfig_mapping}
-    notes = _notes(mapping_for(chosen, **asked), model, chosen)
-    prepared = _prepared(model, chosen, asked, qat=qat)
+    mapping = mapping_for(chosen, **asked)
+    notes = _notes(mapping, model, chosen)
+    prepared = _prepared(model, chosen, mapping, asked, qat=qat)
     record_of(prepared, Stage.PREPARED, "prepare").ledger.notes.extend(notes)
     return prepared
 
 
 def _prepared(
-    model: GraphModule, chosen: Backend, asked: Mapping[str, Any], *, qat: bool
+    model: GraphModule,
+    chosen: Backend,
+    mapping: QConfigMapping,
+    asked: Mapping[str, Any],
+    *,
+    qat: bool,
 ) -> GraphModule:
-    """``model`` and its parts with observers; ``asked`` is what :func:`mapping_for` is asked."""
-    record, mapping = record_of(model, Stage.FUSED, "prepare"), mapping_for(chosen, **asked)
+    """``model`` and its parts with observers; ``asked`` is what :func:`mapping_for` is asked for a part."""
+    record = record_of(model, Stage.FUSED, "prepare")
     prepared = copy_model(model)
     mine = advance(prepared, record, Stage.PREPARED)
     mine.backend = mine.ledger.backend = chosen.name
@@ -111,17 +117,14 @@ def _prepared(
 
     def prepare_part(graph: GraphModule, part: Part) -> GraphModule:
         own = None if part.standalone is None else part.standalone.qconfig_mapping
+        backend = backend_of(part, chosen)
         if own is not None:
-            return prepare(graph, backend_of(part, chosen), own, qat=qat)
-        return _prepared(graph, backend_of(part, chosen), asked, qat=qat)
+            return prepare(graph, backend, own, qat=qat)
+        theirs = mapping if backend is chosen else mapping_for(backend, **asked)
+        return _prepared(graph, backend, theirs, asked, qat=qat)
 
     each_part(prepared, prepare_part)
     return finish(prepared)
-
-
-def default_mapping(backend: Backend) -> QConfigMapping:
-    """The mapping used where the user gives none."""
-    return mapping_for(backend)
 
 
 def _notes(mapping: QConfigMapping, model: GraphModule, backend: Backend) -> tuple[str, ...]:
@@ -234,10 +237,7 @@ def _insert(
 
 
 def _observe(model: GraphModule, value: Node, path: str) -> Node:
-    before = value.next
-    while before.op == "placeholder":
-        before = before.next
-    with model.graph.inserting_before(before):
+    with model.graph.inserting_before(after(value)):
         call = model.graph.call_module(path, (value,))
     call.meta = {key: each for key, each in value.meta.items() if key == "tensor_meta"}
     return call

@@ -188,10 +188,8 @@ def _turned_back(module: nn.Module) -> nn.Module | None:
 
 def _called(model: GraphModule) -> list[str]:
     """Paths of the modules that the graph calls, each once."""
-    called: dict[Node, str] = {
-        node: str(node.target) for node in model.graph.nodes if node.op == "call_module"
-    }
-    return list(dict.fromkeys(called.values()))
+    called = (str(node.target) for node in model.graph.nodes if node.op == "call_module")
+    return list(dict.fromkeys(called))
 
 
 def _change(

@@ -77,22 +77,15 @@ def refine(
         raise CalibrationError(msg)
     refined = copy_model(model)
     mine = advance(refined, record, Stage.CONVERTED)
-    which = {"adaptive_rounding": adaptive_rounding, "bias_correction": bias_correction}
-    switches = {"adaptive rounding": adaptive_rounding, "bias correction": bias_correction}
-    steps = ", ".join(name for name, on in switches.items() if on)
-    if mine.parts and steps:
-        inputs = inputs_of_parts(_without_observers(prepared), batches)
-
-        def refine_part(graph: GraphModule, part: Part) -> GraphModule:
-            source: Any = prepared.get_submodule(part.path)
-            given = inputs[part.path]
-            return refine(graph, source, given, progress=progress, **which) if given else graph
-
-        each_part(refined, refine_part)
+    switches = {"adaptive_rounding": adaptive_rounding, "bias_correction": bias_correction}
+    steps = ", ".join(name.replace("_", " ") for name, on in switches.items() if on)
     known = [path for path, plan in mine.weights.items() if _is_known(prepared, path, plan)]
-    if steps and (known or mine.parts):
-        mine.ledger.notes.append(f"refined on {len(batches)} batches: {steps}")
-    if not known or not steps:
+    if not steps or not (known or mine.parts):
+        return finish(refined)
+    if mine.parts:
+        _refine_parts(refined, prepared, batches, progress=progress, **switches)
+    mine.ledger.notes.append(f"refined on {len(batches)} batches: {steps}")
+    if not known:
         return finish(refined)
     with torch.no_grad():
         targets = _float_means(prepared, batches, known) if bias_correction else {}
@@ -103,6 +96,20 @@ def refine(
     if sweep.too_long:
         mine.ledger.notes.append(f"rounded to nearest, rows too long: {first_few(sweep.too_long)}")
     return finish(refined)
+
+
+def _refine_parts(
+    refined: GraphModule, prepared: GraphModule, batches: list[Any], **settings: Any
+) -> None:
+    """Refine each part of ``refined`` on what it is given while the float model runs on ``batches``."""
+    inputs = inputs_of_parts(_without_observers(prepared), batches)
+
+    def refine_part(graph: GraphModule, part: Part) -> GraphModule:
+        source: Any = prepared.get_submodule(part.path)
+        given = inputs[part.path]
+        return refine(graph, source, given, **settings) if given else graph
+
+    each_part(refined, refine_part)
 
 
 def _float_means(

@@ -19,9 +19,6 @@ from fusion_core.passes.shapes import BATCH_NORM_BY_RANK, shape_of
 from fusion_core.passes.switched_off import gives_operand
 from fusion_core.patterns import Operator
 
-TRAINED = "is_trained_with"
-"""Marks dropout of a model that is to be trained."""
-
 
 def simplify(model: GraphModule, ledger: Ledger, *, qat: bool = False) -> None:
     """Bring a traced graph into plain form; what it computes stays the same.
@@ -47,16 +44,16 @@ def simplify(model: GraphModule, ledger: Ledger, *, qat: bool = False) -> None:
     out_of_place(model)
     if qat:
         _dropout_as_modules(model)
-    _remove_identities(model, ledger)
+    _remove_identities(model, ledger, qat=qat)
     _one_module_per_call(model)
     _own_names_for_reads(model)
     _plain_batch_norm(model)
 
 
-def _remove_identities(model: GraphModule, ledger: Ledger) -> None:
+def _remove_identities(model: GraphModule, ledger: Ledger, *, qat: bool) -> None:
     calls = CallGraph.of(model)
     for node in list(model.graph.nodes):
-        reason = _identity_reason(node, calls)
+        reason = _identity_reason(node, calls, qat=qat)
         site = calls.site(node)
         if reason is None or site is None or not isinstance(site.arguments[0], Node):
             continue
@@ -66,7 +63,7 @@ def _remove_identities(model: GraphModule, ledger: Ledger) -> None:
         model.graph.erase_node(node)
 
 
-def _identity_reason(node: Node, calls: CallGraph) -> str | None:
+def _identity_reason(node: Node, calls: CallGraph, *, qat: bool) -> str | None:
     site = calls.site(node)
     if site is None or not site.arguments or calls.obstacle(site) is not None:
         return None
@@ -74,7 +71,7 @@ def _identity_reason(node: Node, calls: CallGraph) -> str | None:
         return "identity"
     if Operator("operation", "dropout") in site.operators:
         module = calls.module(node)
-        if isinstance(module, DROPOUTS) and getattr(module, TRAINED, False):
+        if qat and isinstance(module, DROPOUTS):
             return None
         active = (
             module.training
@@ -88,26 +85,22 @@ def _identity_reason(node: Node, calls: CallGraph) -> str | None:
 
 
 def _dropout_as_modules(model: GraphModule) -> None:
-    """Mark dropout modules as such that are trained with, and make modules of functions that follow ``self.training``.
+    """Make modules of dropout functions that follow ``self.training``.
 
     The model was traced in eval mode, so a function that is switched off follows the mode, and one
     that is on is always on.
     """
     calls, names = CallGraph.of(model), Names(model)
     for node in list(model.graph.nodes):
-        module, site = calls.module(node), calls.site(node)
-        if isinstance(module, DROPOUTS):
-            setattr(module, TRAINED, True)
+        site = calls.site(node)
         if node.target not in MODULE_OF or site is None or node.op != "call_function":
             continue
         bound = site.bound()
         rate = bound.get("p", 0.5)
         if bound.get("training", bound.get("train")) is not False or isinstance(rate, Node):
             continue
-        made = MODULE_OF[node.target](rate)
-        setattr(made, TRAINED, True)
         path = names.fresh("dropout")
-        model.add_submodule(path, made.eval())
+        model.add_submodule(path, MODULE_OF[node.target](rate).eval())
         with model.graph.inserting_before(node):
             call = model.graph.call_module(path, (site.arguments[0],))
         call.meta = dict(node.meta)

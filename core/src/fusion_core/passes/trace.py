@@ -37,17 +37,15 @@ def trace(
     """The graph of a model, ready to be fused.
 
     Modules of ``torch.nn``, and of types that a pattern of ``backend`` names, are called; all
-    others are inlined. Where a forward cannot be traced, be it the model's own, it stays Python,
-    and the modules in it become graphs of their own, through which all passes go as well.
-    Weighted functional calls on the model's own parameters become modules, dropout and identity go,
-    modules called from several places get one copy for each.
+    others are inlined. A forward that cannot be traced stays Python, and the modules in it become
+    graphs of their own. Weighted functions of the model's own parameters become modules, dropout and
+    identity go, modules called from several places get one copy for each.
 
     Args:
         model: A module in eval mode, with float32 parameters. It is not changed and shares nothing
             with the result.
         example_inputs: One input: a tensor, a sequence of positional arguments, or a dict of
-            keyword arguments. It is run once, to learn shapes and dtypes; and again where there are
-            parts of their own.
+            keyword arguments. It is run to learn shapes and dtypes.
         backend: Name of the backend, or the backend, whose module types shall not be inlined.
         custom: Which modules, inputs, outputs and attributes are special. No later pass need be
             told again.
@@ -63,11 +61,10 @@ def trace(
     Raises:
         CustomConfigError: ``custom`` names what the model does not have.
         ModelStateError: The model fails on ``example_inputs``.
-        TraceError: The model's own forward cannot be traced, and nothing in it can; or a standalone
-            module cannot.
+        TraceError: Neither the model's own forward can be traced nor anything in it, or a
+            standalone module cannot.
         TrainingModeError: Some module is in training mode.
-        UnsupportedModelError: The model as a whole cannot be quantized, for example because it is
-            float16.
+        UnsupportedModelError: The model as a whole cannot be quantized.
     """
     private, leaves = _prepared(model, backend, custom, qat=qat, inplace=inplace and qat)
     arguments, omitted = bind_inputs(model, example_inputs)
@@ -81,8 +78,7 @@ def trace(
         names = [each for each in named_parameters(model) if each not in omitted]
         if error.module or len(names) != len(arguments):
             raise
-        given = dict(zip(names, arguments, strict=True))
-        graph = calling(private, leaves, MODEL, given, run)
+        graph = calling(private, leaves, MODEL, dict(zip(names, arguments, strict=True)), run)
         reason = obstacle(error.location, error.problem, error.__cause__ or error)
         if not add_parts(graph, arguments, leaves, {"": reason}):
             raise

@@ -8,15 +8,11 @@ import torch
 from torch import Tensor, nn
 from torch.fx import GraphModule
 
+from fusion_core.nn.fake_quantize import is_per_channel
 from fusion_core.passes.edit import copy_module
 from fusion_core.passes.record import WeightPlan
 from fusion_core.qops import QuantizedTensor, storage_dtype
 
-_PER_CHANNEL = {
-    torch.per_channel_affine,
-    torch.per_channel_symmetric,
-    torch.per_channel_affine_float_qparams,
-}
 _ONE_WEIGHT = ("weight",)
 
 
@@ -46,8 +42,8 @@ def _half(weight: Tensor) -> QuantizedTensor:
 
 def _rounded(weight: Tensor, observer: Any) -> QuantizedTensor:
     scale, zero_point = observer.calculate_qparams()
-    is_per_channel = scale.numel() > 1 or observer.qscheme in _PER_CHANNEL
-    axis = getattr(observer, "ch_axis", None) if is_per_channel else None
+    has_channels = scale.numel() > 1 or is_per_channel(observer)
+    axis = getattr(observer, "ch_axis", None) if has_channels else None
     return QuantizedTensor.from_float(
         weight,
         scale.float(),
@@ -80,9 +76,13 @@ def quantize_module(model: GraphModule, path: str, plan: WeightPlan) -> None:
 
 def reference_of(weighted: nn.Module, plan: WeightPlan) -> nn.Module:
     """The reference form of a module, which is left as it is."""
-    names = getattr(plan.reference, "weight_names", None)
-    found = _ONE_WEIGHT if names is None else tuple(names(weighted))
-    weights = {name: quantize_weight(getattr(weighted, name), plan) for name in found}
-    given = weights if names is not None else weights["weight"]
+    weights = quantized_weights(weighted, plan)
+    given = weights if hasattr(plan.reference, "weight_names") else weights["weight"]
     reference: nn.Module = plan.reference.from_float(copy_module(weighted), given)
     return reference
+
+
+def quantized_weights(weighted: nn.Module, plan: WeightPlan) -> dict[str, QuantizedTensor]:
+    """The weights of a module by name: those that the plan's reference type has."""
+    names = getattr(plan.reference, "weight_names", lambda _: _ONE_WEIGHT)(weighted)
+    return {name: quantize_weight(getattr(weighted, name), plan) for name in names}

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from fusion_core.errors import FusionError
 from fusion_core.passes import ExampleInputs, trace
-from fusion_core.passes.prepare import default_mapping
+from fusion_core.passes.mappings import mapping_for
 from fusion_core.registry import Backend
 from fusion_core.report.sweeps import Swept, swept
 
@@ -38,13 +38,13 @@ def dry_run(
     try:
         with _META:
             traced = trace(on_meta(model), _inputs_on_meta(example_inputs), backend=backend)
-        return swept(traced, backend, default_mapping(backend)), ()
+        return swept(traced, backend, mapping_for(backend)), ()
     except Exception as error:  # whatever it was, the run on values says it better
         if _is_without_values(model):
             raise
         note = f"run once on real values, because without them {_short(error)}"
     traced = trace(model, example_inputs, backend=backend)
-    return swept(traced, backend, default_mapping(backend)), (note,)
+    return swept(traced, backend, mapping_for(backend)), (note,)
 
 
 def on_meta(model: nn.Module) -> nn.Module:

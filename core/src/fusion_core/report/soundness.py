@@ -10,7 +10,7 @@ from torch import nn
 from fusion_core.configs import ObservationType, QConfig, QConfigMapping
 from fusion_core.nn.reference import REFERENCE_OF
 from fusion_core.passes.groups import completed_qconfig
-from fusion_core.passes.prepare import default_mapping
+from fusion_core.passes.mappings import mapping_for
 from fusion_core.patterns import anchors_of
 from fusion_core.registry import Backend, PatternEntry
 from fusion_core.report.findings import Finding, Severity
@@ -19,7 +19,7 @@ from fusion_core.report.findings import Finding, Severity
 def config_findings(backend: Backend) -> Iterator[Finding]:
     """What is wrong with each entry of ``backend``, read without a model."""
     quantized = tuple(_quantized_types(backend))
-    mappings = (default_mapping(backend), *backend.qconfig_mappings.values())
+    mappings = (mapping_for(backend), *backend.qconfig_mappings.values())
     qconfigs = tuple(each for mapping in mappings for each in _qconfigs(mapping))
     for entry in backend.entries:
         if entry.config.fuser_method is not None:

@@ -13,7 +13,7 @@ from torch.func import functional_call
 from fusion_core.configs import INTEGER_DTYPES, QConfig
 from fusion_core.nn.reference import REFERENCE_OF
 from fusion_core.passes.record import WeightPlan
-from fusion_core.passes.weights import quantize_weight
+from fusion_core.passes.weights import quantized_weights, reference_of
 from fusion_core.registry import PatternEntry
 from fusion_core.testing.measures import sqnr
 from fusion_core.testing.qconfigs import fitting_qconfig, weight_observer
@@ -41,13 +41,11 @@ class WeightChecks:
         )
         root = root_of(subject, rooted)
         plan = WeightPlan(weight_observer(_weight(rooted), per_channel=False), "", reference)
-        names = getattr(reference, "weight_names", lambda _: ("weight",))(root.module)
-        codes = {name: quantize_weight(getattr(root.module, name), plan) for name in names}
-        given: Any = codes if hasattr(reference, "weight_names") else codes["weight"]
+        codes = quantized_weights(root.module, plan)
         with torch.no_grad():
             weights = {name: each.dequantize() for name, each in codes.items()}
             want = functional_call(copy.deepcopy(root.module), weights, root.inputs)
-            have = reference.from_float(copy.deepcopy(root.module), given).eval()(*root.inputs)
+            have = reference_of(copy.deepcopy(root.module), plan).eval()(*root.inputs)
         found = sqnr(want, have)
         require(
             found >= LEAST_SQNR,
