@@ -99,7 +99,7 @@ def test_attributes_that_are_asked_for_are_kept():
     for each in (quantized, saved(quantized), copy.deepcopy(quantized)):
         assert each.tokenizer is len
         assert torch.equal(each.spare.weight, model.spare.weight)
-    with pytest.raises(core.errors.CustomConfigError, match="has no such attribute.*'tokenizer'"):
+    with pytest.raises(core.errors.CustomConfigError, match=r"has no such attribute.*'tokenizer'"):
         core.trace(
             model,
             torch.randn(8, 4),

@@ -61,15 +61,13 @@ def quantize(  # noqa: PLR0913  one keyword for each choice a user has
             qconfig, else the first of the others that the backend has.
         calibration: Inputs like those the model will see, one batch each: a tensor, a tuple or list
             of positional arguments, or a dict of keyword arguments. Tens of samples are enough.
-        example_inputs: One input for tracing; default the first of ``calibration``. Without either,
-            what depends on shapes stays in float.
+        example_inputs: One input for tracing; default the first of ``calibration``.
         has_labels: Each item of ``calibration`` is a pair of inputs and labels, which are ignored.
-        limit: Use at most so many batches of ``calibration``.
+        limit: Use at most so many batches.
         qconfig: Name of a preset, or one qconfig for everything.
-        qconfig_mapping: Which operation gets which observers, ours or PyTorch's; default the
-            backend's own for the mode.
+        qconfig_mapping: Ours or PyTorch's; default the backend's own for the mode.
         custom: Modules, inputs and outputs that are treated apart.
-        adaptive_rounding: Choose weight codes by the error of the layers' outputs; most of the work.
+        adaptive_rounding: Choose weight codes by the error of the layers' outputs.
         bias_correction: Shift biases so that the layers' outputs keep their means.
         verify: Refuse fused modules that give other numbers than what they replace.
         reference: Return the reference model, which runs anywhere, without the backend's kernels.
@@ -79,9 +77,7 @@ def quantize(  # noqa: PLR0913  one keyword for each choice a user has
         The quantized model. :func:`fusion_core.report` tells what was quantized, what not, and why.
 
     Raises:
-        FusionError: One of its kinds: no such backend or a broken plugin, calibration data missing
-            or unusable, a model that cannot be traced or is in training mode, a mode or preset that
-            the backend has not, a module name that does not exist. Each says where, and what to do.
+        FusionError: Backend, data, model or qconfigs cannot be used; says where and what to do.
     """
     chosen = get_backend(backend)
     data = Batches(calibration, has_labels=has_labels, limit=limit)

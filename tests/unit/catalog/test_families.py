@@ -119,7 +119,14 @@ def test_each_family_holds_the_dtypes_it_was_given():
     without = core.catalog.sizes()
     configs = core.catalog.native([INT8], [INT8], embedding=[INT8], recurrent=[INT8])
 
-    assert all(each.dtype_configs == (INT8,) for each in configs if each not in without)
+    fixed = core.catalog.fixed_range([INT8])
+
+    assert all(each.dtype_configs == (INT8,) for each in configs if each not in (*without, *fixed))
+    for config in fixed:  # which adds the one scale and zero point that the output may have
+        assert config in configs
+        (given,) = config.dtype_configs
+        assert given.model_copy(update={"output_dtype": INT8.output_dtype}) == INT8
+        assert given.constraints("output").dtype is INT8.constraints("output").dtype
     assert not any(each.dtype_configs for each in without)
 
 

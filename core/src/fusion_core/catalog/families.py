@@ -7,20 +7,23 @@ from typing import Any
 
 import torch.nn.functional as F  # noqa: N812  the name everyone knows it by
 from torch import nn
-from torch.fx import Node
 
+from fusion_core.catalog.constraints import (
+    clamps_to_numbers,
+    norm_sees_channels_last,
+    pads_with_zeros,
+    resizes_within_range,
+    takes_a_number,
+)
 from fusion_core.catalog.fixed import with_fixed_range
 from fusion_core.catalog.fusers import fuse_activation, fuse_batch_norm, fuse_batch_norm_activation
-from fusion_core.configs import BackendPatternConfig, DTypeConfig, ObservationType, Skip
+from fusion_core.configs import BackendPatternConfig, DTypeConfig, ObservationType
 from fusion_core.nn import fused, reference
 from fusion_core.patterns import (
     SPELLINGS,
     Operation,
-    Operator,
     any_arguments,
     any_of,
-    as_operator,
-    operation_of,
     ops,
     optional,
 )
@@ -49,8 +52,6 @@ _CLAMPS = ("clamp", "clamp_min", "clamp_max")
 _BOUNDED = (any_arguments(Operation(name)) for name in ("hardtanh", *_CLAMPS))
 _ACTIVATIONS = any_of(ops.relu, ops.relu6, *_BOUNDED)
 
-_ROWS_AND_CHANNELS = 2
-_OVERSHOOTING = ("bicubic", "lanczos")
 
 POOLING = (
     *("max_pool1d", "max_pool2d", "max_pool3d", "avg_pool1d", "avg_pool2d", "avg_pool3d"),
@@ -201,15 +202,12 @@ def pooling(dtypes: Sequence[DTypeConfig]) -> list[BackendPatternConfig]:
 
 def shape(dtypes: Sequence[DTypeConfig]) -> list[BackendPatternConfig]:
     """What moves values without changing them, constant padding included; the output has the input's parameters."""
-    moving = tuple(name for name in SHAPE if name != "pad")
-    return _shared(moving, dtypes) + _shared(("pad",), dtypes, constraint=pads_with_zeros)
+    return _shared(SHAPE, dtypes, constraint=pads_with_zeros)
 
 
 def general(dtypes: Sequence[DTypeConfig]) -> list[BackendPatternConfig]:
     """Less common operations that give values within their input's range; the output has the input's parameters."""
-    moving = tuple(name for name in GENERAL if name != "interpolate")
-    resizing = _shared(("interpolate",), dtypes, constraint=resizes_within_range)
-    return _shared((*moving, "resize_"), dtypes) + resizing
+    return _shared((*GENERAL, "resize_"), dtypes, constraint=resizes_within_range)
 
 
 def sizes() -> list[BackendPatternConfig]:
@@ -220,8 +218,7 @@ def sizes() -> list[BackendPatternConfig]:
 
 def activation(dtypes: Sequence[DTypeConfig]) -> list[BackendPatternConfig]:
     """Clamping activations that stand alone; the output has the input's parameters."""
-    plain = tuple(name for name in ACTIVATIONS if name not in _CLAMPS)
-    return _shared(plain, dtypes) + _shared(_CLAMPS, dtypes, constraint=clamps_to_numbers)
+    return _shared(ACTIVATIONS, dtypes, constraint=clamps_to_numbers)
 
 
 def fixed_range(dtypes: Sequence[DTypeConfig]) -> list[BackendPatternConfig]:
@@ -296,8 +293,7 @@ def _weighted(
             root_module=kind,
             dtype_configs=dtypes,
         ),
-        _root(kind, kind, dtypes),
-        _root(any_of(fused.RELU_OF[kind], fused.HARDTANH_OF[kind]), kind, dtypes),
+        _root(any_of(kind, fused.RELU_OF[kind], fused.HARDTANH_OF[kind]), kind, dtypes),
     ]
 
 
@@ -352,56 +348,3 @@ def _shared(
             constraint=constraint,
         )
     ]
-
-
-def norm_sees_channels_last(node_pattern: Any) -> Skip | None:
-    """Refuse to fold a batch norm behind a linear layer whose output has more than two dimensions.
-
-    The norm is over dimension 1, the linear layer's channels are the last one.
-    """
-    node = node_pattern
-    while isinstance(node, tuple) and isinstance(node[1], tuple):
-        node = node[1]
-    norm: Node = node[0]
-    dims = len(getattr(norm.meta.get("tensor_meta"), "shape", ()))
-    if dims == _ROWS_AND_CHANNELS:
-        return None
-    return Skip(
-        f"the batch norm is over dimension 1 of {dims}, the linear layer's channels are the last"
-    )
-
-
-def takes_a_number(node_pattern: Any) -> Skip | None:
-    """Refuse an operation of two tensors, and division of a number."""
-    node = node_pattern
-    while isinstance(node, tuple):
-        node = node[1]
-    if len(node.all_input_nodes) > 1:
-        return Skip("the kernel takes a tensor and a number, not two tensors")
-    first = node.args[0] if node.args else None
-    divides = operation_of(as_operator(node.target)) == Operator("operation", "div")
-    return Skip("it divides a number") if divides and not isinstance(first, Node) else None
-
-
-def resizes_within_range(node: Any) -> Skip | None:
-    """Refuse cubic and Lanczos interpolation, which overshoot the values that they lie between."""
-    if node.op == "call_module":
-        mode = node.graph.owning_module.get_submodule(node.target).mode
-    else:
-        mode = node.kwargs.get("mode", (*node.args, *[None] * 4)[3])
-    return Skip(f"mode {mode!r} overshoots its input's range") if mode in _OVERSHOOTING else None
-
-
-def pads_with_zeros(node: Any) -> Skip | None:
-    """Refuse padding other than with a constant; that needs values which the kernel does not have."""
-    positional = node.args[2:3]
-    mode = node.kwargs.get("mode", positional[0] if positional else "constant")
-    if node.op == "call_module" or mode == "constant":
-        return None
-    return Skip(f"it pads in mode {mode!r}")
-
-
-def clamps_to_numbers(node: Any) -> Skip | None:
-    """Refuse to clamp to the values of a tensor."""
-    tensors = len(node.all_input_nodes) > 1
-    return Skip("it clamps to bounds that are not constant") if tensors else None

@@ -36,10 +36,10 @@ class BatchNorm(KernelModule):
     mean: Tensor
     variance: Tensor
 
-    def __init__(self, norm: nn.BatchNorm2d | nn.BatchNorm3d, output: OutputCodes) -> None:
-        """Of ``norm``, which has running statistics, and an output that is ``output``."""
+    def __init__(self, norm: Any, output: OutputCodes) -> None:
+        """Of ``norm``, a BatchNorm2d or BatchNorm3d with running statistics, and an output that is ``output``."""
         super().__init__(output)
-        mean: Any = norm.running_mean
+        mean = norm.running_mean
         weight = torch.ones_like(mean) if norm.weight is None else norm.weight.detach()
         bias = torch.zeros_like(mean) if norm.bias is None else norm.bias.detach()
         held = {"weight": weight, "bias": bias, "mean": mean, "variance": norm.running_var}

@@ -187,7 +187,7 @@ def interpolate(  # noqa: PLR0913, PLR0917  as torch calls it
     """Resized by nearest values, linearly in one or two dimensions, or by means of areas."""
     dims = codes.dim() - _CHANNELS
     sizes = None if size is None else _each(size, dims)
-    factors = scale_factor if isinstance(scale_factor, Sequence) else (scale_factor,) * dims
+    factors: Any = scale_factor if isinstance(scale_factor, Sequence) else (scale_factor,) * dims
     if mode == "area":
         return _adaptive(codes, sizes or _resized(codes, factors))
     resize = partial(

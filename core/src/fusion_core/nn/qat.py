@@ -130,11 +130,11 @@ class NormedQatModule(QatModule):
 
         Its weight is the one that this module rounds in eval mode, bit by bit.
         """
-        made = normed.folded(self.float_module, self.norm)
+        made: Any = normed.folded(self.float_module, self.norm)
         with torch.no_grad():
             factor, _ = self._factors()
             made.weight.copy_(self.weight * normed.along_weight(factor, made))
-        return made
+        return made  # type: ignore[no-any-return]  # a layer
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         """The normalized result of the layer with the rounded weight."""

@@ -48,8 +48,9 @@ def freeze_batch_norm(model: AnyModule) -> AnyModule:
     Raises:
         TypeError: Some batch norm is of a subclass of those of ``torch.nn``.
     """
+    norms: tuple[type[nn.Module], ...] = tuple(_FROZEN)
     for path, module in model.named_modules():
-        if not isinstance(module, tuple(_FROZEN)) or isinstance(module, _Frozen):
+        if not isinstance(module, norms) or isinstance(module, _Frozen):
             continue
         frozen = _FROZEN.get(type(module))
         if frozen is None:

@@ -139,17 +139,25 @@ _Refusal: TypeAlias = tuple[LoweringEntry, NoMatch]
 
 
 def _refusals_behind(model: GraphModule, result: Scan[LoweringEntry]) -> dict[Node, _Refusal]:
-    """For each node the nearest refusal, at the latest at the quantize that ends its group."""
+    """For each node the nearest refusal, at the latest at the quantize that ends its group.
+
+    One further on that got deeper goes before one at the node itself: a rule for the layer alone,
+    of another mode, says less than the rule for layer and output.
+    """
     # Last node first, so each node asks its users only and no path is walked twice.
     found: dict[Node, tuple[int, _Refusal]] = {}
     for node in reversed(model.graph.nodes):
+        candidates = []
         if node in result.refusals:
-            found[node] = 0, max(result.refusals[node], key=lambda refusal: refusal[1].depth)
-        elif node.target is not quantize_per_tensor:
+            own = max(result.refusals[node], key=lambda refusal: refusal[1].depth)
+            candidates.append((0, own))
+        if node.target is not quantize_per_tensor:
             behind = [found[user] for user in node.users if user in found]
             if behind:
                 steps, refusal = min(behind, key=lambda each: (each[0], -each[1][1].depth))
-                found[node] = steps + 1, refusal
+                candidates.append((steps + 1, refusal))
+        if candidates:
+            found[node] = max(candidates, key=lambda each: each[1][1].depth)
     return {node: refusal for node, (_, refusal) in found.items()}
 
 

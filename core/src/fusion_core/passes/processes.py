@@ -81,7 +81,7 @@ def _merged(observers: list[Any], path: str) -> nn.Module:
         else:
             msg = f"{label_of(merged, path)}: {type(merged).__name__} cannot merge what several processes saw"
             raise CalibrationError(msg)
-    return merged
+    return merged  # type: ignore[no-any-return]  # a module, as all that is observed with
 
 
 def _take(mine: nn.Module, merged: nn.Module) -> None:

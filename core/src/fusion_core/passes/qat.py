@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from torch import nn
-from torch.fx import GraphModule, Node
+from torch.fx import GraphModule
 
 from fusion_core.configs import ObserverFactory
 from fusion_core.errors import FuseError

@@ -52,8 +52,7 @@ def trace(
         qat: The model is to be trained: it may be in training mode, and so is the result then;
             dropout and batch norm stay and follow ``train()`` and ``eval()``. What is only there in
             training, such as an auxiliary head, is not in the graph.
-        inplace: The result shares parameters and buffers with ``model``, so that an optimizer made
-            before goes on working. Only with ``qat``.
+        inplace: With ``qat``: share parameters and buffers with ``model``, for its optimizer's sake.
 
     Returns:
         A new GraphModule with a ledger.

@@ -82,8 +82,7 @@ def fusion_backend_info() -> core.BackendInfo:
         "it convolves images": "conv1d conv3d conv_transpose*",
         "its kernels are up to 5x5 and without dilation": "conv2d.large conv2d.dilated",
         "it adds to a convolution only, and with a ReLU behind": "add*",
-        "its codes lie around zero, with a scale for each output channel": "weights.per_tensor "
-        "activations.unsigned activations.affine",
+        "its codes lie around zero, with a scale for each output channel": "weights.per_tensor *.unsigned *.affine",
         "it is given integers only": "linear.dynamic weights.float16",
         "it has no unit for that": "mul* matmul cat mean *avg_pool2d batch_norm2d layer_norm "
         "group_norm instance_norm embedding* lstm* gru* rnn_cell softmax tanh *sigmoid hardswish hardtanh "

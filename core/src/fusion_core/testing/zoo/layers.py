@@ -84,16 +84,16 @@ def _linear_function(model: Any, x: Tensor) -> Tensor:
 def _recurrent(
     builds: Mapping[str, Callable[[], nn.Module]], *shape: int, gives: Calls
 ) -> tuple[Case, ...]:
-    return tuple(
-        Case(
+    def case(text: str, build: Callable[[], nn.Module]) -> Case:
+        return Case(
             text=text,
             forward=lambda model, x: gives(model.layer(x)),
-            layers=lambda build=build: {"layer": build()},
+            layers=lambda: {"layer": build()},
             shapes=(shape,),
             way="dynamic",
         )
-        for text, build in builds.items()
-    )
+
+    return tuple(case(text, build) for text, build in builds.items())
 
 
 def _of_a_layer(kind: Callable[..., nn.Module]) -> tuple[Case, ...]:
