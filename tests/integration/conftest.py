@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -60,6 +61,68 @@ class Outcome:
                 strict=True,
             )
         )
+
+
+@dataclass
+class Stages(Outcome):
+    """The same, and the prepared model; each of the three as a line of words."""
+
+    prepared: GraphModule
+
+    @property
+    def observed(self) -> str:
+        """What the prepared model does, in order: an observer is a dot."""
+        return self._words(self.prepared)
+
+    @property
+    def converted(self) -> str:
+        """What the reference model does, in order: ``q`` and ``dq``, and modules and functions by name."""
+        return self._words(self.reference)
+
+    @property
+    def packed(self) -> str:
+        """What the lowered model does, in order."""
+        return self._words(self.lowered)
+
+    def observers(self) -> list[nn.Module]:
+        """The observer of each value that has one, in order."""
+        found = (_called(self.prepared, node) for node in self.prepared.graph.nodes)
+        return [each for each in found if isinstance(each, nn.Module) and hasattr(each, "label")]
+
+    def kept(self) -> float:
+        """Signal over noise of the kernels, in decibel, of the worst output."""
+        pairs = zip(_leaves(self.want), _leaves(self.from_kernels), strict=True)
+        return min(sqnr_of(*pair) for pair in pairs)
+
+    def _words(self, model: GraphModule) -> str:
+        ends = {"placeholder", "output", "get_attr"}
+        calls = [node for node in model.graph.nodes if node.op not in ends]
+        return " ".join(_word(_called(model, node)) for node in calls)
+
+
+WORDS = {
+    "quantize_per_tensor": "q",
+    "dequantize_per_tensor": "dq",
+    "quantize_per_channel": "q",
+    "dequantize_per_channel": "dq",
+    "quantize_per_tensor_dynamic": "qd",
+    "dequantize_dynamic": "dq",
+    "Quantize": "q",
+    "Dequantize": "dq",
+}
+
+
+def _called(model: GraphModule, node: torch.fx.Node) -> Any:
+    return model.get_submodule(node.target) if node.op == "call_module" else node.target
+
+
+def _word(called: Any) -> str:
+    if hasattr(called, "label"):
+        return "."
+    if isinstance(called, str):
+        return called
+    name = type(called).__name__ if isinstance(called, nn.Module) else called.__name__
+    return WORDS.get(name, name)
 
 
 def _step(node: torch.fx.Node, values: Tensor) -> float:
@@ -125,3 +188,32 @@ def images() -> Callable[..., list[Tensor]]:
         return [torch.randn(*(shape or (2, 3, 10, 10))) for _ in range(count)]
 
     return images
+
+
+@pytest.fixture
+def stages() -> Callable[..., Stages]:
+    """Takes a model through every pass, and runs it before and after; the last item is what it is run on."""
+
+    def stages(
+        model: nn.Module,
+        data: list[Any],
+        mode: str | None = None,
+        mapping: Any = None,
+        *,
+        backend: Any = "fbgemm",
+        **options: Any,
+    ) -> Stages:
+        qat = mode == "qat"
+        traced = core.trace(model.train(qat), data[0], backend=backend, qat=qat, **options)
+        fused = core.fuse(traced, backend, qat=qat)
+        prepared = core.prepare(fused, backend, mapping, mode=mode, qat=qat)
+        for item in data:
+            run(prepared, item)
+        reference = core.convert(prepared.eval())
+        lowered = core.lower(reference)
+        # What was trained is what counts, with the statistics that training gave the norms.
+        exact = core.disable_fake_quantize(copy.deepcopy(prepared)) if qat else model
+        want, one, other = (run(each, data[-1]) for each in (exact, reference, lowered))
+        return Stages(model, reference, lowered, want, one, other, prepared)
+
+    return stages

@@ -143,7 +143,7 @@ def quantize_per_channel(  # noqa: PLR0913, PLR0917  what quantization is made o
         x: Float tensor of any shape.
         scale: Float32 tensor of shape [channels].
         zero_point: Integer tensor of the same shape.
-        axis: The dimension of ``x`` that is the channel.
+        axis: The dimension of ``x`` that is the channel; negative counts from the last.
         quant_min: Smallest code.
         quant_max: Largest code.
         dtype: Integer dtype of the codes.
@@ -167,7 +167,7 @@ def dequantize_per_channel(codes: Tensor, scale: Tensor, zero_point: Tensor, axi
         codes: Integer tensor of any shape.
         scale: Float32 tensor of shape [channels].
         zero_point: Integer tensor of the same shape.
-        axis: The dimension of ``codes`` that is the channel.
+        axis: The dimension of ``codes`` that is the channel; negative counts from the last.
 
     Returns:
         Float32 tensor in the shape of ``codes``.
@@ -277,11 +277,12 @@ class QuantizedTensor:
             x: Float tensor of any shape.
             scale: Float32 tensor of shape [1] or [channels].
             zero_point: Integer or float32 tensor of the same shape.
-            axis: The channel's dimension in ``x``, or None.
+            axis: The channel's dimension in ``x``, or None; negative counts from the last.
             quant_min: Smallest code.
             quant_max: Largest code.
             dtype: Integer dtype of the codes.
         """
+        axis = None if axis is None else axis % x.dim()
         shape = _broadcast_shape(x.dim(), axis)
         steps, zero_point_of = x.detach().float() / scale.view(shape), zero_point.view(shape)
         if zero_point.is_floating_point():
@@ -298,4 +299,5 @@ class QuantizedTensor:
 
 def _broadcast_shape(dims: int, axis: int | None) -> list[int]:
     """Shape in which one value per channel, or one in all, meets a tensor of ``dims`` dimensions."""
-    return [-1 if dim == axis else 1 for dim in range(dims)]
+    channel = None if axis is None else axis % dims
+    return [-1 if dim == channel else 1 for dim in range(dims)]

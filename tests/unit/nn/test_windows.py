@@ -68,10 +68,10 @@ def test_a_bias_on_the_keys_that_quantization_brings_does_not_reach_the_padding(
         torch.testing.assert_close(ours(image), want, rtol=1e-3, atol=1e-3)
 
 
-def test_windows_in_training_are_left_to_torchvision():
-    model = nn.Sequential(attention(swin.ShiftedWindowAttention, (4, 4), (2, 2))).train()
-
-    assert type(open_attention(model, ())[0][0]) is swin.ShiftedWindowAttention
+def test_the_second_version_is_left_to_torchvision_in_training():
+    for kind, stays in zip(VERSIONS, (False, True), strict=True):
+        model = nn.Sequential(attention(kind, (4, 4), (2, 2))).train()
+        assert (type(open_attention(model, ())[0][0]) is kind) is stays
 
 
 def test_a_qconfig_for_the_type_that_the_user_knows_reaches_the_layers_in_it():

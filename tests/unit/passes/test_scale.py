@@ -11,7 +11,7 @@ import fusion_core as core
 from fusion_core.nn.fused import LinearReLU
 from fusion_core.passes.edit import erase
 
-OPERATIONS = 20_000
+OPERATIONS = 5_000
 
 
 def linears(count):

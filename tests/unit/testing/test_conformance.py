@@ -195,11 +195,14 @@ class Doubling(core.nn.reference.Linear):
 
 
 class WithoutBias(nn.Linear):
-    """A module for training that a state dict of the float one does not fit."""
+    """A module for training that cannot be turned back into what it was made of."""
 
-    def __init__(self, inputs, outputs, qconfig):
-        super().__init__(inputs, outputs, bias=False)
-        self.qconfig = qconfig
+    @classmethod
+    def from_float(cls, layer, _qconfig):
+        return cls(layer.in_features, layer.out_features, bias=False)
+
+    def to_float(self):
+        return self
 
 
 @pytest.mark.parametrize(
@@ -213,7 +216,12 @@ class WithoutBias(nn.Linear):
         (
             {"qat_module": WithoutBias},
             "test_the_module_for_training_has_the_roots_parameters",
-            "WithoutBias has the parameters {'weight': (6, 8)}",
+            "what WithoutBias is turned back to has the parameters {'weight': (6, 8)}",
+        ),
+        (
+            {"qat_module": nn.Linear},
+            "test_the_module_for_training_has_the_roots_parameters",
+            "Linear has no from_float and no to_float",
         ),
         (
             {"dtype_configs": [INT8.model_copy(update={"input_dtype": NO_CODES})]},
@@ -221,7 +229,7 @@ class WithoutBias(nn.Linear):
             "no observer can keep within",
         ),
     ],
-    ids=["reference", "training", "dtypes"],
+    ids=["reference", "training", "one way", "dtypes"],
 )
 def test_a_config_that_is_wrong_in_one_field_fails(plugin, checks_of, fields, check, words):
     fields = {"pattern": nn.Linear, "root_module": nn.Linear, "dtype_configs": [INT8], **fields}

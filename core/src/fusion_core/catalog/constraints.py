@@ -37,14 +37,14 @@ def takes_a_number(node_pattern: Any) -> Skip | None:
         node = node[1]
     if len(node.all_input_nodes) > 1:
         return Skip("the kernel takes a tensor and a number, not two tensors")
-    first = node.args[0] if node.args else None
+    first = node.args[0] if node.args else node.kwargs.get("input")
     divides = _is("div", node)
     return Skip("it divides a number") if divides and not isinstance(first, Node) else None
 
 
 def resizes_within_range(node: Any) -> Skip | None:
     """Refuse cubic and Lanczos interpolation, which overshoot the values that they lie between."""
-    if not _is("interpolate", node):
+    if isinstance(node, tuple) or not _is("interpolate", node):
         return None
     given = node.kwargs.get("mode", (*node.args, *[None] * 4)[3])
     mode = _module(node).mode if node.op == "call_module" else given

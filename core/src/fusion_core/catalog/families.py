@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -24,6 +25,7 @@ from fusion_core.patterns import (
     Operation,
     any_arguments,
     any_of,
+    call,
     ops,
     optional,
 )
@@ -66,9 +68,14 @@ SHAPE = (
 
 GENERAL = (
     *("identity", "detach", "narrow", "repeat", "repeat_interleave", "stack"),
-    *("pixel_shuffle", "pixel_unshuffle", "interpolate"),
+    *("pixel_shuffle", "pixel_unshuffle", "channel_shuffle", "interpolate"),
 )
-"""Operations of :func:`general`."""
+"""Operations of :func:`general`, beside items of :data:`PARTS`."""
+
+PARTS = ("chunk", "split", "unbind")
+"""Operations of :func:`general` that give a tuple; an item of it has the input's parameters."""
+
+_PARTS = call(operator.getitem, any_of(*(any_arguments(Operation(name)) for name in PARTS)), ...)
 
 ACTIVATIONS = ("relu", "relu6", "hardtanh", *_CLAMPS)
 """Operations of :func:`activation`."""
@@ -207,7 +214,8 @@ def shape(dtypes: Sequence[DTypeConfig]) -> list[BackendPatternConfig]:
 
 def general(dtypes: Sequence[DTypeConfig]) -> list[BackendPatternConfig]:
     """Less common operations that give values within their input's range; the output has the input's parameters."""
-    return _shared((*GENERAL, "resize_"), dtypes, constraint=resizes_within_range)
+    operations = (*map(Operation, GENERAL), "resize_", _PARTS)
+    return [_moving(operations, dtypes, constraint=resizes_within_range)]
 
 
 def sizes() -> list[BackendPatternConfig]:
@@ -340,11 +348,15 @@ def _shared(
 ) -> list[BackendPatternConfig]:
     # What is no operation of the alias table is the name of a method.
     operations = (Operation(name) if name in SPELLINGS else name for name in names)
-    return [
-        BackendPatternConfig(
-            any_of(*operations),
-            dtype_configs=dtypes,
-            observation_type=_SHARED,
-            constraint=constraint,
-        )
-    ]
+    return [_moving(operations, dtypes, constraint)]
+
+
+def _moving(
+    operations: Iterable[Any], dtypes: Sequence[DTypeConfig], constraint: Any
+) -> BackendPatternConfig:
+    return BackendPatternConfig(
+        any_of(*operations),
+        dtype_configs=dtypes,
+        observation_type=_SHARED,
+        constraint=constraint,
+    )

@@ -6,6 +6,7 @@ from typing import Any
 
 import torch
 from torch import nn
+from torch.nn import functional
 
 from fusion_core.configs import ObserverSpec, QConfig, QConfigMapping
 from fusion_core.nn import (
@@ -17,8 +18,15 @@ from fusion_core.nn import (
 
 _UNSIGNED, _SIGNED = (0, 255), (-128, 127)
 _FLOAT = ObserverSpec(PlaceholderObserver, dtype=torch.float32)
-_EMBEDDINGS = (nn.Embedding, nn.EmbeddingBag)
-_PRODUCTS = (nn.Linear, nn.LSTM, nn.GRU, nn.LSTMCell, nn.GRUCell, nn.RNNCell)
+_EMBEDDINGS = (nn.Embedding, functional.embedding, nn.EmbeddingBag)
+_TRANSPOSED = (
+    *(nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d),
+    *(functional.conv_transpose1d, functional.conv_transpose2d, functional.conv_transpose3d),
+)
+_PRODUCTS = (
+    *(nn.Linear, functional.linear),
+    *(nn.LSTM, nn.GRU, nn.LSTMCell, nn.GRUCell, nn.RNNCell),
+)
 
 
 def static_qconfig(  # noqa: PLR0913  settings, by keyword
@@ -168,7 +176,7 @@ def static_qconfig_mapping(qconfig: QConfig) -> QConfigMapping:
     if not isinstance(weight, ObserverSpec) or "ch_axis" not in weight.options:
         return mapping
     turned = qconfig.model_copy(update={"weight": weight.with_options(ch_axis=1)})
-    for kind in (nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d):
+    for kind in _TRANSPOSED:
         mapping.set_object_type(kind, turned)
     return mapping
 

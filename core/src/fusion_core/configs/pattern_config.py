@@ -27,7 +27,8 @@ class BackendPatternConfig(PatternModel):
         observation_type: How the output is observed.
         dtype_configs: Combinations of dtypes the backend's kernel takes, preferred ones first.
         root_module: Float type of the module that carries the weight.
-        qat_module: Type that replaces the root module for quantization-aware training.
+        qat_module: Type that replaces the root module for quantization-aware training: it has
+            ``from_float(float_module, qconfig)`` and ``to_float()``.
         reference_quantized_module: Type that replaces the root module in a reference model.
         fused_module: Type that the fuser method returns.
         fuser_method: Called ``f(is_qat, *modules)`` with one argument per element of the pattern's

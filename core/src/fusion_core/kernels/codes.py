@@ -55,7 +55,9 @@ class OutputCodes:
         )
 
     def _code(self, value: float) -> int:
-        return min(max(round(value / self.scale) + self.zero_point, self.low), self.high)
+        # Within the codes first: a bound may be infinite, which no integer is.
+        low, high = self.low - self.zero_point, self.high - self.zero_point
+        return round(min(max(value / self.scale, low), high)) + self.zero_point
 
     @property
     def is_rectified(self) -> bool:

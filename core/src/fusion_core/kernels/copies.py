@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
@@ -15,7 +16,7 @@ from torch.fx.node import map_arg
 from fusion_core.configs import Replacement, Skip
 from fusion_core.kernels import steady
 from fusion_core.kernels.codes import HIGHEST_CODE, CodeTypes, OutputCodes
-from fusion_core.kernels.padding import is_pad, shape_of
+from fusion_core.kernels.padding import shape_of
 from fusion_core.patterns import as_operator, operation_of
 from fusion_core.qops import dequantize_per_tensor
 
@@ -27,7 +28,7 @@ COPIES = (
     *("relu", "relu6", "hardtanh", "clamp", "clamp_min", "clamp_max", "flatten", "reshape"),
     *("permute", "transpose", "squeeze", "unsqueeze", "contiguous", "identity", "detach"),
     *("narrow", "repeat", "repeat_interleave", "stack", "pixel_shuffle", "pixel_unshuffle"),
-    "interpolate",
+    *("channel_shuffle", "interpolate"),
 )
 """Operations that PyTorch runs on quantized tensors as they are; the output has the input's parameters."""
 
@@ -57,6 +58,16 @@ _RESIZED = {
     "bilinear": (2,),
 }
 """Numbers of spatial dimensions in which a mode of resizing has a kernel."""
+
+_IMAGES = 4
+"""Dimensions of a batch of images."""
+
+_GROWING = {
+    "pad": ("value", 3),
+    "avg_pool2d": ("divisor_override", 6),
+    "avg_pool3d": ("divisor_override", 6),
+}
+"""The setting with which an operation can give more than its input holds, and its place in a call."""
 
 _INSTEAD = {
     # Kernels put channels last in memory, where a view may not be possible.
@@ -110,6 +121,8 @@ class Copy:
         inputs, options = map_arg(
             (call.args, call.kwargs), lambda node: self.types.source(node) or node
         )
+        if _name(call, holder).startswith("max_pool"):
+            inputs, options, target = _spelled_out(inputs), _spelled_out(options), _pooling(target)
         instead: Any = target if holder is not None else _INSTEAD.get(target, target)
         return Replacement(instead, tuple(inputs), dict(options))
 
@@ -125,6 +138,26 @@ class Copy:
         return None if sources else Skip("its input is not quantized")
 
 
+def _spelled_out(settings: Any) -> Any:
+    """Settings of max pooling with each list of one, which its kernels do not know, as a number."""
+    if isinstance(settings, Mapping):
+        return {name: _of_one(value) for name, value in settings.items()}
+    return tuple(map(_of_one, settings))
+
+
+def _of_one(value: Any) -> Any:
+    return value[0] if isinstance(value, (list, tuple)) and len(value) == 1 else value
+
+
+def _pooling(target: Any) -> Any:
+    """A function as it is, a module with its settings spelled out."""
+    if not isinstance(target, nn.Module):
+        return target
+    copied = copy.copy(target)
+    copied.__dict__.update(_spelled_out(vars(target)))
+    return copied
+
+
 def _name(call: Node, holder: nn.Module | None) -> str:
     """The name of an operation of :data:`COPIES`."""
     spelled = operation_of(as_operator(call.target if holder is None else type(holder)))
@@ -136,6 +169,8 @@ def _unsupported(call: Node, holder: nn.Module | None, output: OutputCodes) -> S
         return Skip("the kernel gives no indices")
     if call.kwargs.get("dtype") is not None:
         return Skip(f"it gives {call.kwargs['dtype']}, the kernel gives codes")
+    if _name(call, holder) == "channel_shuffle" and len(shape_of(call) or ()) != _IMAGES:
+        return Skip("the kernel shuffles channels of batches of images")
     if _name(call, holder) == "interpolate" and not _resizes(call, holder):
         return Skip("the kernel resizes by nearest values, areas, and linearly up to 2 dimensions")
     if (output.low > 0 or output.high < HIGHEST_CODE) and _may_grow(call, holder):
@@ -158,12 +193,10 @@ def _resizes(call: Node, holder: nn.Module | None) -> bool:
 
 def _may_grow(call: Node, holder: nn.Module | None) -> bool:
     """Whether a copying operation can give more than its input holds: padding with a value, a divisor."""
-    names = ("value", "divisor_override")
-    settings = [*call.args[1:], *(call.kwargs.get(name) for name in names)]
-    if holder is not None:
-        return any(getattr(holder, name, None) for name in names)
-    is_listed = is_pad(call) or "avg_pool" in str(getattr(call.target, "__name__", ""))
-    return is_listed and any(type(each) in {float, int} and each != 0 for each in settings[2:])
+    name, place = _GROWING.get(_name(call, holder), ("", 0))
+    if holder is not None or not name:
+        return bool(getattr(holder, name, None))
+    return bool(call.kwargs.get(name, next(iter(call.args[place:]), None)))
 
 
 def _clamp(call: Node, holder: Any, source: Node, output: OutputCodes) -> Replacement | Skip:

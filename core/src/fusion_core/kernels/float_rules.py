@@ -18,7 +18,7 @@ from fusion_core.kernels.recurrent import ElmanCell, RecurrentCell, RecurrentLay
 from fusion_core.kernels.rows import EmbeddingBagRows, EmbeddingRows
 from fusion_core.kernels.weighted import input_of, layer_and_bounds
 from fusion_core.nn import fused, reference
-from fusion_core.patterns import any_of
+from fusion_core.patterns import any_arguments, any_of
 from fusion_core.qops import QuantizedTensor, dequantize_dynamic, quantize_per_tensor_dynamic
 
 Modules = Mapping[str, nn.Module]
@@ -26,7 +26,7 @@ Modules = Mapping[str, nn.Module]
 _LINEAR = any_of(reference.Linear, fused.LinearReLU, fused.LinearHardtanh)
 _LAYERS = (reference.LSTM, reference.GRU)
 _CELLS = (reference.LSTMCell, reference.GRUCell)
-_RECURRENT = any_of(*_LAYERS, *_CELLS, reference.RNNCell)
+_RECURRENT = any_of(*map(any_arguments, (*_LAYERS, *_CELLS, reference.RNNCell)))
 _CODES = {(0, 255, torch.uint8), (-128, 127, torch.int8)}
 _SHORT_CODES = {(0, 127, torch.uint8), (-64, 63, torch.int8)}
 _BEYOND = 2.0**31
@@ -66,7 +66,7 @@ def embedding_rules() -> list[LoweringRule]:
     """Rules for embeddings and bags of them with codes of 8 or 4 bits; their kernels are no engine's."""
     return [
         LoweringRule(
-            pattern=any_of(reference.Embedding, reference.EmbeddingBag),
+            pattern=any_of(*map(any_arguments, (reference.Embedding, reference.EmbeddingBag))),
             lower=lower_embedding,
             name="native embedding",
         )
@@ -147,12 +147,12 @@ class DynamicRecurrent(_OnFloat):
     def __call__(self, call: Node, modules: Modules) -> Replacement | Skip:
         """A packed module on the float values, or why not."""
         layer: Any = modules[str(call.target)]
-        found = self.dynamic(call)
+        found = _projecting(layer) or self.dynamic(call)
         if isinstance(found, Skip):
             return found
         value, short = found
         weights = layer.quantized_weights.values()
-        problem = _projecting(layer) or next(filter(None, map(_unfit, weights)), None)
+        problem = next(filter(None, map(_unfit, weights)), None)
         if problem is not None:
             return problem
         kernel = _recurrent_kernel(self.engine.name, layer, short=short)

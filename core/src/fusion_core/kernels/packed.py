@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from dataclasses import astuple
 from typing import Any
 
 import torch
@@ -64,8 +65,8 @@ class PackedModule(KernelModule, ABC):
         """The float bias, or None."""
         return self._plain()[1]
 
-    def get_extra_state(self) -> dict[str, Tensor | int | None]:
-        """Weight and bias in plain tensors, for ``state_dict``."""
+    def get_extra_state(self) -> dict[str, Any]:
+        """Weight and bias in plain tensors, and the output's codes, for ``state_dict``."""
         weight = self.weight
         return {
             "codes": weight.codes,
@@ -73,10 +74,23 @@ class PackedModule(KernelModule, ABC):
             "zero_point": weight.zero_point,
             "axis": weight.axis,
             "bias": self.bias,
+            "output": astuple(self.output),
         }
 
     def set_extra_state(self, state: dict[str, Any]) -> None:
-        """Pack what :meth:`get_extra_state` gave."""
+        """Pack what :meth:`get_extra_state` gave.
+
+        Raises:
+            ValueError: It is of a kernel with another scale, zero point or codes, as another
+                calibration gives them. The graph holds those of all operations, and a state none.
+        """
+        saved = OutputCodes(*state["output"])
+        if saved != self.output:
+            msg = (
+                f"the state is of a model that was calibrated otherwise: {saved}, not {self.output}. "
+                "Load it into the model it is of, or save and load the whole model"
+            )
+            raise ValueError(msg)
         weight = QuantizedTensor(state["codes"], state["scale"], state["zero_point"], state["axis"])
         self._pack(weight, state["bias"])
 

@@ -135,11 +135,12 @@ class EmbeddingBagRows(RowsKernel):
         """As ``nn.EmbeddingBag``: of bags of one size, shape [bags, size], or of any, by offsets.
 
         Raises:
-            ValueError: The offsets do not begin at 0, or there are none where they are needed.
+            ValueError: The offsets do not begin at 0 or do not end where they should, or there are
+                none where they are needed.
             RuntimeError: An index is out of range.
         """
         has_last = self.has_last and input.dim() < _MATRIX
-        indices, starts = _flattened(input, offsets)
+        indices, starts = _flattened(input, offsets, has_last=has_last)
         weights = None if per_sample_weights is None else per_sample_weights.reshape(-1).float()
         found = self.sums(indices, starts, weights, has_last=has_last)
         if not self.averages:
@@ -151,8 +152,8 @@ class EmbeddingBagRows(RowsKernel):
         return found / counts.clamp(min=1).unsqueeze(1)
 
 
-def _flattened(indices: Tensor, offsets: Tensor | None) -> tuple[Tensor, Tensor]:
-    """All indices in a row, and where each bag begins."""
+def _flattened(indices: Tensor, offsets: Tensor | None, *, has_last: bool) -> tuple[Tensor, Tensor]:
+    """All indices in a row, and where each bag begins; behind that the end, where ``has_last`` says so."""
     if indices.dim() == _MATRIX:
         if offsets is not None:
             raise ValueError("bags of one size, in 2 dimensions, take no offsets")
@@ -163,4 +164,10 @@ def _flattened(indices: Tensor, offsets: Tensor | None) -> tuple[Tensor, Tensor]
         raise ValueError("indices of one dimension need offsets, which say where each bag begins")
     if offsets.numel() and int(offsets[0]) != 0:
         raise ValueError(f"offsets begin at {int(offsets[0])}; the first bag begins at 0")
+    if has_last and (not offsets.numel() or int(offsets[-1]) != indices.numel()):
+        msg = (
+            f"offsets that include the last one end with the number of indices, {indices.numel()}; "
+            f"these end with {offsets[-1:].tolist()}"
+        )
+        raise ValueError(msg)
     return indices, offsets

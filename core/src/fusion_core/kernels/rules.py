@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Iterator, Mapping
 from functools import partial
 
@@ -17,9 +18,10 @@ from fusion_core.kernels.elementwise import ELEMENTWISE, Pointwise
 from fusion_core.kernels.facts import Engine, engine_named
 from fusion_core.kernels.modules import Dequantize, Quantize
 from fusion_core.kernels.norms import BATCH_NORMS, Normalized
+from fusion_core.kernels.tuple_parts import PARTS, Part
 from fusion_core.kernels.weighted import LinearToFloat, Transposed, Weighted
 from fusion_core.nn import fused, reference
-from fusion_core.patterns import Operation, any_of
+from fusion_core.patterns import Operation, any_arguments, any_of
 from fusion_core.qops import dequantize_per_tensor, quantize_per_tensor
 
 Modules = Mapping[str, nn.Module]
@@ -55,6 +57,19 @@ def native_rules(
             complex_pattern=(quantize_per_tensor, any_of(*map(Operation, COPIES)), ...),
             lower=Copy(types, steady=steady),
             name="native copy",
+        ),
+        LoweringRule(
+            complex_pattern=(
+                quantize_per_tensor,
+                (
+                    operator.getitem,
+                    any_of(*(any_arguments(Operation(name)) for name in PARTS)),
+                    ...,
+                ),
+                ...,
+            ),
+            lower=Part(types),
+            name="native part",
         ),
         LoweringRule(
             pattern=quantize_per_tensor,

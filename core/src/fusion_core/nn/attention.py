@@ -41,12 +41,15 @@ class MultiheadAttention(nn.Module):
         self.kdim, self.vdim = attention.kdim, attention.vdim
         self.head_dim = attention.head_dim
         self.dropout = attention.dropout
+        # The mode is not asked for in forward, which is traced in one of them.
+        self.keeps_dropout = attention.training and attention.dropout > 0
         self.batch_first = attention.batch_first
         self.add_zero_attn = attention.add_zero_attn
         self.has_bias = attention.in_proj_bias is not None
         # What torch's layers ask for before they hand the weights to a fused kernel: here they must not.
         self._qkv_same_embed_dim = False
-        self.q_proj, self.k_proj, self.v_proj = _input_projections(attention)
+        with torch.enable_grad():  # so that parts of a parameter are trained if it is
+            self.q_proj, self.k_proj, self.v_proj = _input_projections(attention)
         self.out_proj = _linear(attention.out_proj.weight, attention.out_proj.bias)
         self.register_parameter("bias_k", attention.bias_k)
         self.register_parameter("bias_v", attention.bias_v)
@@ -77,7 +80,7 @@ class MultiheadAttention(nn.Module):
         if attn_mask is not None or key_padding_mask is not None:
             added = (self.bias_k is not None) + self.add_zero_attn
             mask = attention_mask(q, attn_mask, key_padding_mask, added)
-        if not need_weights and not (self.training and self.dropout > 0):
+        if not need_weights and not self.keeps_dropout:
             return self._output(F.scaled_dot_product_attention(q, k, v, mask)), None
         weights = self.attn_dropout(attention_weights(q, k, mask))
         output = self._output(weighted_values(weights, v))
@@ -220,10 +223,16 @@ def _input_projections(attention: Any) -> list[nn.Linear]:
 
 
 def _linear(weight: Tensor, bias: Tensor | None) -> nn.Linear:
-    """A linear layer with copies of the parameters."""
+    """A linear layer with the parameters, or with copies of what is part of one."""
     rows, columns = weight.shape
     made = nn.Linear(columns, rows, bias=bias is not None, device="meta")
-    made.weight = nn.Parameter(weight.detach().clone())
+    made.weight = _parameter(weight)
     if bias is not None:
-        made.bias = nn.Parameter(bias.detach().clone())
+        made.bias = _parameter(bias)
     return made
+
+
+def _parameter(tensor: Tensor) -> nn.Parameter:
+    if isinstance(tensor, nn.Parameter):
+        return tensor
+    return nn.Parameter(tensor.detach().clone(), requires_grad=tensor.requires_grad)

@@ -152,12 +152,32 @@ class _MovingAverage(_RangeObserver):
 
     batches: Tensor
     """Number of batches recorded; int64, shape []."""
+    _ends: Tensor
     averaging_constant: float
+    places: int = 1
+    """How many values share the range whenever the model runs; it moves once for all of them."""
 
     def record(self, values: Tensor) -> None:
-        """Move the range towards the extremes of ``values``; raises as the min-max observers do."""
-        super().record(values)
-        self.batches += 1
+        """Move the range towards the extremes of ``values``; raises as the min-max observers do.
+
+        Where several values share the range, it moves towards the extremes of all of them, once the
+        last is there: the average of a small and a large one would hold neither.
+        """
+        if self.places == 1:
+            super().record(values)
+            self.batches += 1
+            return
+        low, high = (end.to(self._ends.device) for end in torch.aminmax(values))
+        self._require_finite(low.item(), high.item())
+        self._ends = torch.stack((*self._ends, low, high))
+        is_last = len(self._ends) >= 2 * self.places
+        if not self.batches:  # of the first run, all that has been seen so far
+            self._keep(self._ends.amin(), self._ends.amax())
+        elif is_last:
+            super().record(self._ends)
+        if is_last:
+            self.batches += 1
+            self._ends = self._ends[:0]
 
     def _set_averaging_constant(self, constant: float) -> None:
         if not 0 < constant <= 1:
@@ -171,6 +191,7 @@ class _MovingAverage(_RangeObserver):
     def _register_statistics(self) -> None:
         super()._register_statistics()
         self.register_buffer("batches", torch.tensor(0))
+        self.register_buffer("_ends", torch.empty(0), persistent=False)
 
     def _configuration(self) -> dict[str, object]:
         return super()._configuration() | {"averaging_constant": self.averaging_constant}

@@ -90,11 +90,26 @@ class ConvTranspose3d(QatModule):
     """``nn.ConvTranspose3d`` in training."""
 
 
-class Embedding(QatModule):
+class _OfRows(QatModule):
+    """Shortens the rows it reads to ``max_norm`` in the parameter, and not only in what is rounded."""
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        """The float module's forward with the rounded weight."""
+        layer: Any = self.float_module
+        if layer.max_norm is not None:
+            indices = args[0] if args else kwargs["input"]
+            with torch.no_grad():
+                torch.embedding_renorm_(
+                    self.weight, indices.contiguous(), layer.max_norm, layer.norm_type
+                )
+        return super().forward(*args, **kwargs)
+
+
+class Embedding(_OfRows):
     """``nn.Embedding`` in training."""
 
 
-class EmbeddingBag(QatModule):
+class EmbeddingBag(_OfRows):
     """``nn.EmbeddingBag`` in training."""
 
 

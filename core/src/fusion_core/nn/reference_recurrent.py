@@ -19,6 +19,10 @@ class RecurrentLayer(MultiReferenceModule):
         kinds = (*_OF_A_CELL, "weight_hr") if float_module.proj_size else _OF_A_CELL
         return tuple(f"{kind}_{place}" for place in places(float_module) for kind in kinds)
 
+    def forward(self, input: Any, hx: Any = None) -> Any:  # noqa: A002  the name torch gives it
+        """As the float module: the output at each step, and the last state."""
+        return super().forward(input, hx)
+
 
 def places(float_module: Any) -> Iterator[str]:
     """What the names of a recurrent layer's parameters end with: each level and, in it, each direction."""
@@ -47,6 +51,10 @@ class RecurrentCell(MultiReferenceModule):
     def weight_names(float_module: Any) -> tuple[str, ...]:  # noqa: ARG004  all have the same
         """``weight_ih`` and ``weight_hh``."""
         return _OF_A_CELL
+
+    def forward(self, input: Any, hx: Any = None) -> Any:  # noqa: A002  the name torch gives it
+        """As the float module: the next state."""
+        return super().forward(input, hx)
 
 
 class LSTMCell(RecurrentCell):

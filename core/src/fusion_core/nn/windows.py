@@ -25,22 +25,32 @@ class WindowAttention(nn.Module):
         qkv: Projection to queries, keys and values.
         proj: Projection of what the heads give.
         bias: What is added to the scores for the places of two tokens, shape [1, heads, tokens,
-            tokens].
+            tokens]; None in a model that is to be trained, which has ``table``.
+        table: The values of the bias, shape [distances, heads], a parameter; else None.
+        index: For each pair of tokens its row of ``table``.
         logit_scale: Logarithm of the factor of cosine attention, shape [heads, 1, 1], or None.
         stands_for: Type of the module it was made from.
     """
 
-    bias: Tensor
+    bias: Tensor | None
+    table: nn.Parameter | None
+    index: Tensor
     logit_scale: Tensor | None
 
     def __init__(self, attention: Any) -> None:
-        """With the layers of ``attention``, whose position bias is computed here once and for all."""
+        """With the layers of ``attention``; outside of training its position bias is computed here, once for all."""
         super().__init__()
         self.window, self.shift = tuple(attention.window_size), tuple(attention.shift_size)
         self.qkv, self.proj = attention.qkv, attention.proj
+        self.attention_dropout, self.dropout = attention.attention_dropout, attention.dropout
         self.stands_for = type(attention)
+        trained = attention.training
+        table = attention.relative_position_bias_table if trained else None
+        self.register_parameter("table", table)
+        self.register_buffer("index", attention.relative_position_index if trained else None)
         with torch.no_grad():
-            self.register_buffer("bias", attention.get_relative_position_bias().detach())
+            bias = None if trained else attention.get_relative_position_bias().detach()
+            self.register_buffer("bias", bias)
             scale: Tensor | None = getattr(attention, "logit_scale", None)
             self.register_buffer("logit_scale", None if scale is None else scale.detach())
             if self.logit_scale is not None and self.qkv.bias is not None:
@@ -50,10 +60,29 @@ class WindowAttention(nn.Module):
     def forward(self, image: Tensor) -> Tensor:
         """Of and to a tensor of shape [batch, height, width, features]."""
         projected = self.qkv(to_windows(image, self.window, self.shift))
-        attended = attend_in_windows(
-            projected, self.bias, self.logit_scale, image, (self.window, self.shift)
-        )
-        return from_windows(self.proj(attended), image, self.window, self.shift)
+        bias: Any = self.bias if self.table is None else position_bias(self.table, self.index)
+        placed = (self.window, self.shift)
+        dropout = self.attention_dropout if self.training else 0.0
+        attended = attend_in_windows(projected, bias, self.logit_scale, image, placed, dropout)
+        rows = F.dropout(self.proj(attended), self.dropout, self.training)
+        return from_windows(rows, image, self.window, self.shift)
+
+
+def position_bias(table: Tensor, index: Tensor) -> Tensor:
+    """What is added to the scores of each pair of tokens.
+
+    Args:
+        table: Of shape [distances, heads].
+        index: Row of ``table`` for each pair of tokens, shape [tokens * tokens].
+
+    Returns:
+        A tensor of shape [1, heads, tokens, tokens].
+    """
+    if has_torch_function((table,)):
+        traced: Tensor = handle_torch_function(position_bias, (table,), table, index)
+        return traced
+    tokens = math.isqrt(index.numel())
+    return table[index].view(tokens, tokens, -1).permute(2, 0, 1).contiguous().unsqueeze(0)
 
 
 def to_windows(image: Tensor, window: tuple[int, int], shift: tuple[int, int]) -> Tensor:
@@ -81,6 +110,7 @@ def attend_in_windows(
     logit_scale: Tensor | None,
     image: Tensor,
     placed: tuple[tuple[int, int], tuple[int, int]],
+    dropout: float = 0.0,
 ) -> Tensor:
     """Attention within each window.
 
@@ -90,13 +120,14 @@ def attend_in_windows(
         logit_scale: Of cosine attention, or None.
         image: What the windows are of.
         placed: Window and shift, as for :func:`to_windows`.
+        dropout: Share of the weights that are dropped.
 
     Returns:
         A tensor of shape [batch * windows, tokens, features].
     """
     given = (qkv, bias, logit_scale, image)
     if has_torch_function(given):
-        traced: Tensor = handle_torch_function(attend_in_windows, given, *given, placed)
+        traced: Tensor = handle_torch_function(attend_in_windows, given, *given, placed, dropout)
         return traced
     heads = qkv.unflatten(-1, (3, bias.shape[1], -1)).permute(2, 0, 3, 1, 4)
     q, k, v = heads.unflatten(1, (image.shape[0], -1))
@@ -108,7 +139,7 @@ def attend_in_windows(
         q = q * logit_scale.clamp(max=math.log(100)).exp()
         k = k * layout.inside(image).unsqueeze(1)
     added = bias + layout.mask(qkv).unsqueeze(1)
-    attended = F.scaled_dot_product_attention(q, k, v, added, scale=scale)
+    attended = F.scaled_dot_product_attention(q, k, v, added, dropout, scale=scale)
     return attended.flatten(0, 1).transpose(1, 2).flatten(-2)
 
 

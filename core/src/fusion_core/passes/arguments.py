@@ -8,7 +8,8 @@ from typing import Any, TypeAlias
 
 import torch
 from torch import nn
-from torch.fx import Graph, Node
+from torch.fx import Graph, Node, has_side_effect
+from torch.overrides import handle_torch_function, has_torch_function
 
 from fusion_core.errors import ModelStateError
 
@@ -17,7 +18,20 @@ ExampleInputs: TypeAlias = torch.Tensor | Sequence[Any] | Mapping[str, Any]
 PACKED = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
 """Kinds of parameters that take any number of arguments."""
 
-_CHECKS = frozenset({"_assert_is_none", "_assert"})
+_CHECKS = frozenset({"_assert_is_none", "_assert", "require_none"})
+
+
+@has_side_effect
+def require_none(value: object, message: str) -> None:
+    """See that an argument is None, as it was when the model was traced.
+
+    Raises:
+        ValueError: It is not.
+    """
+    if has_torch_function((value,)):
+        handle_torch_function(require_none, (value,), value, message)
+    elif value is not None:
+        raise ValueError(message)
 
 
 def bind_inputs(
@@ -26,7 +40,7 @@ def bind_inputs(
     """One input as positional arguments of the model's forward, and the defaults of those left out.
 
     Raises:
-        ModelStateError: The inputs do not fit the forward's signature.
+        ModelStateError: The inputs do not fit the forward's signature, or it packs some by ``**``.
     """
     signature = inspect.signature(model.forward)
     try:
@@ -43,6 +57,12 @@ def bind_inputs(
     arguments: list[Any] = []
     for name, value in given.items():
         kind = signature.parameters[name].kind
+        if kind is inspect.Parameter.VAR_KEYWORD:
+            msg = (
+                f"{type(model).__name__}.forward takes {', '.join(value)} by **{name}, and the inputs of a "
+                "graph have names; give forward a parameter for each"
+            )
+            raise ModelStateError(msg)
         arguments.extend(value if kind is inspect.Parameter.VAR_POSITIONAL else (value,))
     return tuple(arguments), left_out(signature, given)
 
@@ -81,9 +101,13 @@ def drop_omitted(graph: Graph, omitted: Mapping[str, Any]) -> None:
 def name_constants(graph: Graph, constants: Mapping[str, Any]) -> None:
     """Give the placeholders of constant arguments their names back; FX's checks of them stay.
 
-    FX numbers the placeholder of an argument that it was given as a constant.
+    FX numbers the placeholder of an argument that it was given as a constant. Its check for None is
+    replaced: where one is unpickled, FX cannot trace anything any more.
     """
     for node in graph.nodes:
+        if getattr(node.target, "__name__", "") == "_assert_is_none":
+            node.target = require_none
+            node.meta.pop("is_wrapped", None)
         if _is_one_of(node, constants):
             node.target = str(node.target).rpartition("_")[0]
 

@@ -6,6 +6,7 @@ from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 from torch import nn
+from torch.fx import GraphModule
 
 from fusion_core.nn import attention, transformer, windows
 from fusion_core.passes.private_copy import has_hooks
@@ -24,7 +25,10 @@ OPENED_BY_NAME: Mapping[str, Callable[[Any], nn.Module]] = {
     f"torchvision.models.swin_transformer.ShiftedWindowAttention{version}": windows.WindowAttention
     for version in ("", "V2")
 }
-"""The same for types of a library that need not be installed; in eval mode only."""
+"""The same for types of a library that need not be installed."""
+
+_NOT_IN_TRAINING = "torchvision.models.swin_transformer.ShiftedWindowAttentionV2"
+"""Sets a part of a bias to zero in every step, and computes its position bias with layers."""
 
 STANDS_FOR: Mapping[type[nn.Module], type[nn.Module]] = {
     attention.MultiheadAttention: nn.MultiheadAttention,
@@ -76,14 +80,17 @@ def known_type(module: nn.Module) -> type[nn.Module]:
     """The type by which the user knows ``module``."""
     if isinstance(module, windows.WindowAttention):
         return module.stands_for
+    if isinstance(module, GraphModule):  # each has a class of its own, which cannot be pickled
+        return GraphModule
     return STANDS_FOR.get(type(module), type(module))
 
 
 def _build(module: nn.Module) -> Callable[[Any], nn.Module] | None:
     kind = type(module)
-    if kind in OPENED or module.training:
+    name = f"{kind.__module__}.{kind.__qualname__}"
+    if kind in OPENED or (module.training and name == _NOT_IN_TRAINING):
         return OPENED.get(kind)
-    return OPENED_BY_NAME.get(f"{kind.__module__}.{kind.__qualname__}")
+    return OPENED_BY_NAME.get(name)
 
 
 def _without_nested_tensors(module: nn.Module) -> None:

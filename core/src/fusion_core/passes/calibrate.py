@@ -21,6 +21,7 @@ from fusion_core.passes.observed import label_of
 from fusion_core.passes.parts import modules_with_parts
 from fusion_core.passes.processes import agree, is_one_of_several, merge_statistics
 from fusion_core.passes.record import Stage, record_of
+from fusion_core.passes.written import memory_kept
 
 
 def calibrate(
@@ -62,7 +63,9 @@ def calibrate(
         for path, record in records.items()
         for name in record.observers
     }
-    with torch.no_grad(), observing(model), _Reach(observers) as reach:
+    own = (graphs[path].get_submodule(name) for path, of in records.items() for name in of.observed)
+    kept = memory_kept(model, but=(*observers.values(), *own))
+    with torch.no_grad(), kept, observing(model), _Reach(observers) as reach:
         total = _total(data, limit)
         batches = shown(itertools.islice(data, limit), "Calibrating", total, progress=progress)
         count = _run_all(model, (without_labels(each) if has_labels else each for each in batches))

@@ -19,6 +19,7 @@ from fusion_core.passes.observed import label_of, needs_data
 from fusion_core.passes.parts import each_part
 from fusion_core.passes.qat import copy_to_convert, remove_dropout, trained_plans
 from fusion_core.passes.record import PassRecord, Stage, advance, record_of
+from fusion_core.passes.sizes import reads_size
 from fusion_core.passes.weights import quantize_module
 from fusion_core.passes.wishes import CUSTOM, quantize_own_modules
 from fusion_core.qops import (
@@ -36,7 +37,7 @@ def convert(model: GraphModule) -> GraphModule:
     """Replace observers by quantize and dequantize, and weighted modules by their reference form.
 
     Every quantized value has one ``quantize`` and, for each place that it is read in, one
-    ``dequantize``; ``x + x`` reads in two places.
+    ``dequantize``; ``x + x`` reads in two places. What asks for its size alone asks the codes.
 
     Args:
         model: What :func:`calibrate` returned. It is not changed, and can be converted again.
@@ -102,6 +103,9 @@ def _replace_observer(model: GraphModule, node: Node, names: Names) -> None:
         return read
 
     for user in list(node.users):
+        if reads_size(user):
+            user.replace_input_with(node, quantize)
+            continue
         with model.graph.inserting_before(user):
             user.args, user.kwargs = map_arg((user.args, user.kwargs), dequantized)
     model.graph.erase_node(node)

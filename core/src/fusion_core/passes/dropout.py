@@ -12,11 +12,12 @@ from torch import nn
 from torch.fx import GraphModule, Node
 from torch.fx.node import map_arg
 
+from fusion_core.nn.by_mode import OnlyInTraining
 from fusion_core.passes.edit import after
 
 DROPOUTS: Final = (
     *(nn.Dropout, nn.Dropout1d, nn.Dropout2d, nn.Dropout3d),
-    *(nn.AlphaDropout, nn.FeatureAlphaDropout),
+    *(nn.AlphaDropout, nn.FeatureAlphaDropout, OnlyInTraining),
 )
 """Modules that do nothing but in training."""
 
@@ -58,7 +59,7 @@ class SetAside:
             if node.op == "call_module" and isinstance(model.get_submodule(node.target), DROPOUTS):
                 chains[node] = (*chains.get(node.args[0], ()), node)
         for node in model.graph.nodes:
-            operands = _operands(node)
+            operands = operands_of(node)
             if node not in chains and any(each in chains for each in operands):
                 aside.readers[node] = tuple(chains.get(each, ()) for each in operands)
         for node in chains:
@@ -82,7 +83,7 @@ class SetAside:
             reader.args, reader.kwargs = map_arg((reader.args, reader.kwargs), dropped)
 
 
-def _operands(node: Node) -> list[Node]:
+def operands_of(node: Node) -> list[Node]:
     """Every operand in the order of the arguments; one that is read twice is there twice."""
     found: list[Node] = []
 

@@ -151,7 +151,7 @@ def _scale_problem(wanted: DTypeWithConstraints, have: QuantizedType) -> str | N
     if ceiling is not None and (largest is None or largest > ceiling):
         found = "has no limit" if largest is None else f"is {largest}"
         return f"must have a scale of at most {ceiling}, the qconfig's {found}"
-    known = (None if have.fixed is None else have.fixed[0], _known_zero_point(have))
+    known = (None if have.fixed is None else have.fixed[0], known_zero_point(have))
     exact = (wanted.scale_exact_match, wanted.zero_point_exact_match)
     names = ("scale", "zero point")
     for name, need, given in zip(names, exact, known, strict=True):
@@ -161,7 +161,7 @@ def _scale_problem(wanted: DTypeWithConstraints, have: QuantizedType) -> str | N
     return None
 
 
-def _known_zero_point(have: QuantizedType) -> int | None:
+def known_zero_point(have: QuantizedType) -> int | None:
     """The zero point, where it does not depend on data; signed codes that are symmetric have it at 0."""
     if have.fixed is not None:
         return have.fixed[1]

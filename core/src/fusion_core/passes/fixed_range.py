@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
-import torch
+from collections.abc import Iterable, Sequence
+from typing import Any
 
-from fusion_core.configs import DTypeConfig, ObserverSpec, QConfig, quantized_type
+import torch
+from torch.fx import Node
+
+from fusion_core.configs import DTypeConfig, ObserverFactory, ObserverSpec, QConfig, quantized_type
 from fusion_core.nn import FixedQParamsObserver
 from fusion_core.nn.protocol import INTEGER_RANGES
+from fusion_core.passes.dtypes import choose_dtype_config, known_zero_point
+from fusion_core.patterns import as_operator, operation_of
 
 
 def with_fixed_output(config: DTypeConfig, qconfig: QConfig) -> QConfig:
@@ -37,3 +43,58 @@ def with_fixed_output(config: DTypeConfig, qconfig: QConfig) -> QConfig:
         quant_max=high,
     )
     return qconfig.model_copy(update={"output": fixed, "input": qconfig.input_observer})
+
+
+def taken_as_given(
+    given: ObserverFactory, configs: Sequence[DTypeConfig], qconfig: QConfig, *, weighted: bool
+) -> bool:
+    """Whether an operation reads a value with the fixed parameters that it was given with.
+
+    To measure values that have been rounded to such a grid and to round them again would cost time
+    and precision, so a kernel that takes the grid gets it, unless the operation is to have other
+    codes.
+
+    Args:
+        given: The observer of the value.
+        configs: Combinations of dtypes that the operation's kernel takes.
+        qconfig: What the operation is quantized with.
+        weighted: Whether it has a weight.
+    """
+    have, wanted = quantized_type(given), quantized_type(qconfig.input_observer)
+    if have.fixed is None or wanted.fixed is not None or known_zero_point(wanted) is not None:
+        return False
+    if any(getattr(have, name) != getattr(wanted, name) for name in _CODES):
+        return False
+    as_given = qconfig.model_copy(update={"input": given})
+    chosen, _problem = choose_dtype_config(configs, as_given, weighted=weighted)
+    return chosen is not None
+
+
+def keeps_range(nodes: Iterable[Node]) -> bool:
+    """Whether operations that share their input's parameters are known to stay in its range, whatever it is.
+
+    Padding, clamping and dividing by a number of the caller's may leave it.
+    """
+    return all(_operation(node) in _WITHIN for node in nodes)
+
+
+def _operation(node: Node) -> str:
+    """The name of the operation that ``node`` spells."""
+    target: Any = node.target
+    owner = node.graph.owning_module
+    if node.op == "call_module" and owner is not None:
+        target = type(owner.get_submodule(target))
+    spelled = operation_of(as_operator(target))
+    return "" if spelled is None else str(spelled.target)
+
+
+_WITHIN = frozenset(
+    {
+        *("max_pool1d", "max_pool2d", "max_pool3d", "mean", "relu", "relu6", "cat", "stack"),
+        *("adaptive_avg_pool1d", "adaptive_avg_pool2d", "adaptive_avg_pool3d", "flatten"),
+        *("reshape", "permute", "transpose", "squeeze", "unsqueeze", "contiguous", "identity"),
+        *("detach", "narrow", "repeat", "repeat_interleave", "pixel_shuffle", "pixel_unshuffle"),
+        "channel_shuffle",
+    }
+)
+_CODES = ("dtype", "quant_min", "quant_max")

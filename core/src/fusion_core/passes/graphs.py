@@ -14,6 +14,7 @@ from torch.fx import Graph, GraphModule
 from fusion_core.ledger import Ledger, LedgerEntry, Status
 from fusion_core.matcher import CallGraph
 from fusion_core.passes.arguments import drop_omitted, is_check_of_constant, name_constants
+from fusion_core.passes.both_modes import follow_modes, note_training, stop_gradients
 from fusion_core.passes.edit import Draft, restore_attributes
 from fusion_core.passes.leaves import Leaves
 from fusion_core.passes.lift import lift
@@ -60,13 +61,15 @@ def traced(  # noqa: PLR0913  what a graph is made of, by keyword
         TraceError: The forward of ``model`` itself cannot be traced.
     """
     source, fixed = source or model, dict(constants or {})
-    graph, opaque = trace_graph(
-        model,
-        leaves.module_types,
-        {**omitted, **fixed},
-        kept=_within(prefix, model, leaves),
-        prefix=prefix,
-    )
+    kept, concrete = _within(prefix, model, leaves), {**omitted, **fixed}
+    graph, opaque = trace_graph(model, leaves.module_types, concrete, kept=kept, prefix=prefix)
+    notes: tuple[str, ...] = ()
+    if leaves.qat:
+
+        def again() -> Graph:
+            return trace_graph(model, leaves.module_types, concrete, kept=opaque, prefix=prefix)[0]
+
+        notes = note_training(model, graph, again)
     drop_omitted(graph, omitted)
     name_constants(graph, fixed)
     drafted = _drafted(model, graph, source, leaves, is_root=not prefix)
@@ -74,8 +77,12 @@ def traced(  # noqa: PLR0913  what a graph is made of, by keyword
     record = _record(drafted)
     reasons = {joined(prefix, path): reason for path, reason in opaque.items()}
     _open_ledger(drafted, record.ledger, {**leaves.unopened, **reasons})
+    record.ledger.notes.extend(notes)
     simplify(drafted, record.ledger, qat=leaves.qat)
-    lift(drafted, leaves.functions)
+    lift(drafted, leaves.functions, qat=leaves.qat)
+    if leaves.qat:
+        follow_modes(drafted)
+        stop_gradients(drafted)
     absorb_padding(drafted, record.ledger)
     return drafted, opaque
 
@@ -154,7 +161,7 @@ def _drafted(
             for name, value in wanted.items()
             if not inspect.ismethod(value)  # the result has all methods
         )
-        record.ledger.notes.extend(leaves.unused)
+        record.ledger.notes.extend(leaves.notes)
     attach(drafted, record)
     restore_attributes(drafted)
     drafted.eval()
@@ -169,11 +176,16 @@ def _record(model: GraphModule) -> PassRecord:
 
 def _plain_attributes(model: nn.Module) -> dict[str, Any]:
     """What the user put on the model that is neither a tensor nor a module."""
-    internal = set(vars(nn.Module()))
+    bare = GraphModule({}, Graph()) if isinstance(model, GraphModule) else nn.Module()
+    internal = set(vars(bare))
+    # What the class leaves out of a pickle, such as weak references, is not kept either.
+    state = getattr(model, "__getstate__", lambda: None)()
+    pickled = state if isinstance(state, dict) else vars(model)
     return {
         name: copy.deepcopy(value)
         for name, value in vars(model).items()
         if name not in internal
+        and name in pickled
         and not isinstance(value, (torch.Tensor, nn.Module))
         and not callable(value)
     }

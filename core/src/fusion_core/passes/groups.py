@@ -10,6 +10,7 @@ import torch
 from torch.fx import GraphModule, Node
 
 from fusion_core.configs import (
+    GLOBAL,
     DTypeConfig,
     Mode,
     ObservationType,
@@ -22,9 +23,12 @@ from fusion_core.configs import (
 from fusion_core.ledger import Ledger, Status
 from fusion_core.matcher import CallGraph, Match, NoMatch, nearest_miss, scan
 from fusion_core.nn.weighted import weighted_part
-from fusion_core.passes.dtypes import allows_float_output, choose_dtype_config
+from fusion_core.passes.dtypes import choose_dtype_config
 from fusion_core.passes.fixed_range import with_fixed_output
+from fusion_core.passes.float_outputs import IDLE, settle_float_outputs
+from fusion_core.passes.float_sums import float_sums
 from fusion_core.passes.indices import quantization_index
+from fusion_core.passes.infinite import infinite_values
 from fusion_core.passes.record import WeightPlan, member_names, members
 from fusion_core.passes.roots import call_plugin, root_node
 from fusion_core.passes.shapes import dtype_of
@@ -34,8 +38,8 @@ from fusion_core.registry import Backend, PatternEntry
 
 SEPARATE = ObservationType.OUTPUT_USE_DIFFERENT_OBSERVER_AS_INPUT
 SHARED = ObservationType.OUTPUT_SHARE_OBSERVER_WITH_INPUT
-GLOBAL = "global"
-"""What a qconfig mapping calls the rule that is none of any operation's own."""
+_NORMS = frozenset({"batch_norm", "layer_norm", "group_norm", "instance_norm", "rms_norm"})
+"""Operations whose weight only scales the result; it stays in float in a function as in a module."""
 
 
 @dataclass(slots=True)
@@ -92,14 +96,17 @@ def find_groups(
     by_anchor = {match.anchor: match for match in matches}
     inside = {node for match in matches for node in match.nodes}
     quantized: set[Node] = set()
+    infinite = infinite_values(model)
     groups: list[Group] = []
+    in_float = float_sums(by_anchor, calls, lambda match: _resolve(match, mapping))
     for node in model.graph.nodes:
         if node in wishes.own_modules:
             own = _own_group(node, wishes.own_modules[node], ledger)
             groups.extend(own)
             quantized.update(group.match.anchor for group in own if not group.gives_float)
         elif node in by_anchor:
-            decided = _decide(by_anchor[node], mapping, calls, quantized)
+            decided = in_float.get(node) or _decide(by_anchor[node], mapping, calls, quantized)
+            decided = _without_infinity(decided, infinite)
             if isinstance(decided, Skip):
                 _refuse(ledger, by_anchor[node].nodes, decided.reason)
                 continue
@@ -110,8 +117,11 @@ def find_groups(
         elif node not in inside and node.op.startswith("call_"):
             _refuse(ledger, (node,), _unmatched(node, calls, backend))
             _note_near_miss(ledger, node, nearest_miss(node, calls, index))
-    _settle_float_outputs(groups, set(wishes.outputs.values()))
-    return groups
+    dropped = settle_float_outputs(groups, wishes.outputs.values())
+    for group in dropped:
+        _refuse(ledger, group.match.nodes, IDLE)
+    gone = {group.match.anchor for group in dropped}
+    return [group for group in groups if group.match.anchor not in gone]
 
 
 def _own_group(node: Node, wanted: OwnModule | Skip, ledger: Ledger) -> list[Group]:
@@ -126,21 +136,6 @@ def _own_group(node: Node, wanted: OwnModule | Skip, ledger: Ledger) -> list[Gro
     group = Group(match, node, wanted.qconfig, Mode.STATIC, SEPARATE, wanted.inputs, (), None)
     group.gives_float = not wanted.gives_tensor
     return [group]
-
-
-def _settle_float_outputs(groups: list[Group], read_quantized: set[Node]) -> None:
-    static = [group for group in groups if group.mode is Mode.STATIC]
-    read_quantized.update(value for group in static for value in group.inputs)
-    for group in groups:
-        group.gives_float = (
-            group.gives_float
-            or group.mode is not Mode.STATIC
-            or (
-                group.weight is not None
-                and group.match.anchor not in read_quantized
-                and allows_float_output(group.match.entry.config.dtype_configs, group.qconfig)
-            )
-        )
 
 
 def _decide(
@@ -172,6 +167,16 @@ def _decide(
     bias = None if qconfig.bias is None else quantized_type(qconfig.bias).dtype
     plan = None if part is None else WeightPlan(qconfig.weight, *part, bias=bias)
     return Group(match, root, qconfig, mode, observation, inputs, weights, plan)
+
+
+def _without_infinity(decided: Group | Skip, infinite: frozenset[Node]) -> Group | Skip:
+    """``decided``, unless it would round what holds infinity."""
+    if isinstance(decided, Skip) or decided.mode is not Mode.STATIC:
+        return decided
+    held = [each for each in (*decided.inputs, decided.match.anchor) if each in infinite]
+    if not held:
+        return decided
+    return Skip(f"{held[0].name} holds infinity, as a mask does, and no code stands for that")
 
 
 def _qconfig(match: Match[PatternEntry], mapping: QConfigMapping) -> QConfig | Skip:
@@ -246,6 +251,8 @@ def _functional_weights(
     index = match.entry.config.input_type_to_index.get("weight")
     site = calls.site(root)
     if index is None or site is None or root.op != "call_function" or index >= len(site.arguments):
+        return ()
+    if not _NORMS.isdisjoint(operator.target for operator in site.operators):
         return ()
     weight = site.arguments[index]
     return (weight,) if isinstance(weight, Node) else ()

@@ -12,6 +12,7 @@ from torch.fx import GraphModule, Node
 
 from fusion_core.errors import UnsupportedModelError
 from fusion_core.matcher import CallGraph
+from fusion_core.passes.written import IN_PLACE
 from fusion_core.patterns import OVERLOAD, PACKET
 
 _VIEWS = frozenset(
@@ -47,7 +48,11 @@ def out_of_place(model: GraphModule) -> None:
         if node in written:
             aliases.check(node)
             latest[written[node]] = node
-            node.target = _plain_spelling(node)
+            plain = _plain_spelling(node)
+            if plain == node.target and node.op == "call_method":
+                _write_to_copy(model, node)
+            node.target = plain
+            node.meta.pop(IN_PLACE, None)
             node.kwargs = {key: value for key, value in node.kwargs.items() if key != "inplace"}
         aliases.add(node)
 
@@ -57,9 +62,27 @@ def _written_values(model: GraphModule) -> dict[Node, Node]:
     written: dict[Node, Node] = {}
     for node in model.graph.nodes:
         operand = node.args[0] if node.args else None
-        if isinstance(operand, Node) and _plain_spelling(node) is not None:
+        if isinstance(operand, Node) and _plain_spelling(node) is not None and _is_write(node):
             written[node] = written.get(operand, operand)
     return written
+
+
+def _is_write(node: Node) -> bool:
+    """Whether an in-place call changes a tensor under all its names; ``n += 1`` is a new number."""
+    if not node.meta.get(IN_PLACE):
+        return True
+    (operand, *_) = node.all_input_nodes
+    meta = operand.meta.get("tensor_meta")
+    return meta is not None and type(meta) is not tuple
+
+
+def _write_to_copy(model: GraphModule, node: Node) -> None:
+    """Give a call that has no other form a copy to write to, which is its result."""
+    operand: Any = node.args[0]
+    with model.graph.inserting_before(node):
+        copied = model.graph.call_method("clone", (operand,))
+    copied.meta = {key: operand.meta[key] for key in ("tensor_meta",) if key in operand.meta}
+    node.update_arg(0, copied)
 
 
 class _Aliases:
@@ -144,12 +167,10 @@ def _span(index: Any) -> Iterator[tuple[float, float]]:
 
 def _plain_spelling(node: Node) -> str | Callable[..., Any] | None:
     """The ordinary form of an in-place call, or None where the call is not in place."""
+    if node.meta.get(IN_PLACE):
+        return node.target
     if node.op == "call_method":
-        name = str(node.target)
-        in_place = (
-            name.endswith("_") and not name.endswith("__") and hasattr(torch.Tensor, name[:-1])
-        )
-        return name[:-1] if in_place else _IN_PLACE_METHODS.get(name)
+        return _plain_method(str(node.target))
     if node.op != "call_function" or isinstance(node.target, str):
         return None
     if node.kwargs.get("inplace") is True:
@@ -157,6 +178,15 @@ def _plain_spelling(node: Node) -> str | Callable[..., Any] | None:
     if isinstance(node.target, (OVERLOAD, PACKET)):
         return _plain_native(node.target)
     return _plain_function(node.target)
+
+
+def _plain_method(name: str) -> str | None:
+    """The same name for a method that has no other form, such as ``copy_``."""
+    if name in _IN_PLACE_METHODS:
+        return _IN_PLACE_METHODS[name]
+    if name == "requires_grad_" or not name.endswith("_") or name.endswith("__"):
+        return None
+    return name[:-1] if hasattr(torch.Tensor, name[:-1]) else name
 
 
 def _plain_function(target: Callable[..., Any]) -> Callable[..., Any] | None:

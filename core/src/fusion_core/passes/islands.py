@@ -22,6 +22,7 @@ from fusion_core.passes.record import RECORD, Example, Part, PassRecord, members
 from fusion_core.passes.shapes import propagate_each
 from fusion_core.passes.stand_ins import working
 from fusion_core.passes.tracer import joined
+from fusion_core.passes.written import memory_kept
 from fusion_core.registry import get_backend
 
 AS_PYTHON = "its forward runs as Python"
@@ -58,7 +59,7 @@ def add_parts(
     if not holders:
         return False
     watched = {id(each): each for holder in holders for each in holder.module.modules()}
-    with recorded(watched.values()) as calls, torch.no_grad():
+    with recorded(watched.values()) as calls, torch.no_grad(), memory_kept(model):
         Interpreter(model).run(*arguments)
     record: PassRecord = getattr(model, RECORD)
     for holder in holders:

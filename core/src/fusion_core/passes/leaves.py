@@ -28,9 +28,10 @@ class Leaves:
         python: Paths of modules whose forward stays Python by request, with the reason.
         standalone: Paths of modules that are models of their own.
         module_names: Every path that a qconfig mapping can name.
-        unused: Types that the user speaks of and the model does not have.
+        notes: What the ledger is to say of the model as a whole.
         unopened: Paths of attention layers that are kept whole, with the reason.
-        qat: Whether the model is to be trained.
+        modes: For a model that is to be trained, by path in the user's model whether a module is in
+            training mode; else None.
     """
 
     backend: Backend | None
@@ -38,9 +39,9 @@ class Leaves:
     python: Mapping[str, str]
     standalone: Mapping[str, Standalone]
     module_names: tuple[str, ...]
-    unused: tuple[str, ...]
+    notes: tuple[str, ...]
     unopened: Mapping[str, str]
-    qat: bool = False
+    modes: Mapping[str, bool] | None = None
 
     @classmethod
     def of(
@@ -80,6 +81,11 @@ class Leaves:
             if isinstance(place, type) and place not in types
         )
         return private, cls(backend, custom, python, standalone, names, unused, unopened)
+
+    @property
+    def qat(self) -> bool:
+        """Whether the model is to be trained."""
+        return self.modes is not None
 
     @cached_property
     def module_types(self) -> frozenset[type[nn.Module]]:

@@ -18,7 +18,9 @@ from torch import Tensor, nn
 from torch.fx import GraphModule, Node
 
 from fusion_core.matcher import CallGraph
+from fusion_core.passes.both_modes import in_training, is_switched
 from fusion_core.passes.edit import Names
+from fusion_core.passes.norms import remember_frozen
 from fusion_core.passes.shapes import BATCH_NORM_BY_RANK, shape_of
 
 aten = torch.ops.aten
@@ -34,20 +36,33 @@ _CONVOLUTIONS: Mapping[Any, type[nn.Module]] = {
     aten.conv2d.default: nn.Conv2d,
     aten.conv3d.default: nn.Conv3d,
 }
+_TRANSPOSED: Mapping[Any, type[nn.Module]] = {
+    F.conv_transpose1d: nn.ConvTranspose1d,
+    F.conv_transpose2d: nn.ConvTranspose2d,
+    F.conv_transpose3d: nn.ConvTranspose3d,
+    torch.conv_transpose1d: nn.ConvTranspose1d,
+    torch.conv_transpose2d: nn.ConvTranspose2d,
+    torch.conv_transpose3d: nn.ConvTranspose3d,
+    aten.conv_transpose1d.default: nn.ConvTranspose1d,
+    aten.conv_transpose2d.input: nn.ConvTranspose2d,
+    aten.conv_transpose3d.input: nn.ConvTranspose3d,
+}
 _MATRIX = 2
 _LINEAR = (F.linear, aten.linear.default)
 _BATCH_NORM = (F.batch_norm, torch.batch_norm)
 
 
-def lift(model: GraphModule, spelled: Collection[Any]) -> None:
+def lift(model: GraphModule, spelled: Collection[Any], *, qat: bool = False) -> None:
     """Turn weighted functional calls into module calls.
 
-    Convolutions, linear layers, batch and layer norm are lifted when each of their tensors is a
-    parameter or buffer of the model with one reader.
+    Convolutions, transposed or not, linear layers, embeddings, batch and layer norm are lifted when
+    each of their tensors is a parameter or buffer of the model with one reader.
 
     Args:
         model: A simplified graph; changed in place.
         spelled: Functions that a pattern of the backend names itself; their calls stay as they are.
+        qat: Whether the model is to be trained. A batch norm that is called with ``training=False`` then
+            is a frozen one.
     """
     calls = CallGraph.of(model)
     readers = _readers(model)
@@ -57,7 +72,7 @@ def lift(model: GraphModule, spelled: Collection[Any]) -> None:
             continue
         build = _builder(node.target)
         site = calls.site(node)
-        if build is None or site is None:
+        if build is None or site is None or (is_switched(node) and build is not _batch_norm):
             continue
         bound = site.bound()
         tensors = {
@@ -70,6 +85,8 @@ def lift(model: GraphModule, spelled: Collection[Any]) -> None:
         module = build(node, bound, tensors)
         if module is None:
             continue
+        if qat and build is _batch_norm and "training" not in in_training(site):
+            remember_frozen(module)
         _install(model, node, module, bound, names)
 
 
@@ -77,13 +94,7 @@ _TENSORS = ("weight", "bias", "running_mean", "running_var")
 
 
 def _builder(target: Any) -> Callable[..., nn.Module | None] | None:
-    if target in _CONVOLUTIONS:
-        return _convolution
-    if target in _LINEAR:
-        return _linear
-    if target is F.layer_norm:
-        return _layer_norm
-    return _batch_norm if target in _BATCH_NORM else None
+    return next((build for targets, build in _BUILDERS if target in targets), None)
 
 
 def _readers(model: GraphModule) -> Counter[int]:
@@ -110,20 +121,21 @@ def _convolution(
     node: Node, bound: Mapping[str, Any], tensors: Mapping[str, Tensor | None]
 ) -> nn.Module | None:
     weight, bias = tensors.get("weight"), tensors.get("bias")
-    settings = {name: bound.get(name, default) for name, default in _CONVOLUTION_DEFAULTS.items()}
+    is_transposed = node.target in _TRANSPOSED
+    defaults = {**_CONVOLUTION_DEFAULTS, **({"output_padding": 0} if is_transposed else {})}
+    settings = {name: bound.get(name, default) for name, default in defaults.items()}
     if weight is None or any(_has_node(value) for value in settings.values()):
         return None
-    dims = weight.dim() - 2
-    for name in ("stride", "padding", "dilation"):
-        settings[name] = _per_dimension(settings[name], dims)
-    kind: Any = _CONVOLUTIONS[node.target]
+    kind: Any = (_TRANSPOSED if is_transposed else _CONVOLUTIONS)[node.target]
+    groups, dims = settings.pop("groups"), weight.dim() - 2
+    first, second = weight.shape[0], weight.shape[1] * groups
     with torch.device("meta"):
         module: nn.Module = kind(
-            weight.shape[1] * settings["groups"],
-            weight.shape[0],
+            *((first, second) if is_transposed else (second, first)),
             tuple(weight.shape[2:]),
+            groups=groups,
             bias=bias is not None,
-            **settings,
+            **{name: _per_dimension(value, dims) for name, value in settings.items()},
         )
     return _with_tensors(module, weight=weight, bias=bias)
 
@@ -142,6 +154,20 @@ def _linear(
     return _with_tensors(module, weight=weight, bias=bias)
 
 
+def _embedding(
+    _node: Node, bound: Mapping[str, Any], tensors: Mapping[str, Tensor | None]
+) -> nn.Module | None:
+    weight = tensors.get("weight")
+    # With a largest norm the function shortens rows of the weight where they are.
+    if weight is None or bound.get("max_norm") is not None:
+        return None
+    kept = ("padding_idx", "scale_grad_by_freq", "sparse")
+    settings = {name: bound[name] for name in kept if bound.get(name) is not None}
+    with torch.device("meta"):
+        module = nn.Embedding(*weight.shape, **settings)
+    return _with_tensors(module, weight=weight)
+
+
 def _batch_norm(
     node: Node, bound: Mapping[str, Any], tensors: Mapping[str, Tensor | None]
 ) -> nn.Module | None:
@@ -157,8 +183,9 @@ def _batch_norm(
         or (weight is None) != (bias is None)
     ):
         return None
+    eps, momentum = bound.get("eps", 1e-5), bound.get("momentum", 0.1)
     with torch.device("meta"):
-        module: nn.Module = kind(len(mean), eps=bound.get("eps", 1e-5), affine=weight is not None)
+        module: nn.Module = kind(len(mean), eps, momentum, affine=weight is not None)
     _with_tensors(module, weight=weight, bias=bias)
     module.register_buffer("running_mean", mean.detach())
     module.register_buffer("running_var", variance.detach())
@@ -216,6 +243,15 @@ def _per_dimension(value: Any, dims: int) -> Any:
         return value
     values = (value,) if isinstance(value, int) else tuple(value)
     return values * dims if len(values) == 1 else values
+
+
+_BUILDERS: tuple[tuple[Collection[Any], Callable[..., nn.Module | None]], ...] = (
+    ((*_CONVOLUTIONS, *_TRANSPOSED), _convolution),
+    (_LINEAR, _linear),
+    ((F.embedding,), _embedding),
+    ((F.layer_norm,), _layer_norm),
+    (_BATCH_NORM, _batch_norm),
+)
 
 
 def _has_node(value: Any) -> bool:

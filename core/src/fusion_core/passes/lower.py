@@ -57,7 +57,7 @@ def find_kernels(
 ) -> tuple[Scan[LoweringEntry], dict[Node, Replacement]]:
     """What :func:`lower` does to ``model``, without doing it: the sweep, and each anchor's replacement."""
     calls = CallGraph.of(model)
-    lowering = _Lowering(calls)
+    lowering = _Lowering(calls, record_of(model, Stage.CONVERTED, "lower").ledger)
     return scan(calls, lowering_index(backend), lowering.accept), lowering.replacements
 
 
@@ -67,14 +67,19 @@ class _Lowering:
 
     Attributes:
         calls: Call sites of the graph.
+        ledger: Tells what is left in float; a kernel would compute that between codes, too.
         replacements: What a rule answered, by the anchor of its match.
     """
 
     calls: CallGraph
+    ledger: Ledger
     replacements: dict[Node, Replacement] = field(default_factory=dict)
 
     def accept(self, match: Match[LoweringEntry]) -> NoMatch | None:
         """Lower ``match``, or say why not."""
+        lines = self.ledger.of(member_names(match.nodes))
+        if any(line.status is Status.FLOAT for line in lines):
+            return NoMatch("it is left in float", (), len(match.nodes))
         rule: Any = match.entry.rule
         try:
             answer = rule.lower(match.node_pattern, self.calls.modules)

@@ -43,6 +43,10 @@ _FUNCTIONS: Final[Mapping[Any, Any]] = MappingProxyType(
         nn.Conv1d: functional.conv1d,
         nn.Conv2d: functional.conv2d,
         nn.Conv3d: functional.conv3d,
+        nn.ConvTranspose1d: functional.conv_transpose1d,
+        nn.ConvTranspose2d: functional.conv_transpose2d,
+        nn.ConvTranspose3d: functional.conv_transpose3d,
+        nn.Embedding: functional.embedding,
     }
 )
 

@@ -12,6 +12,7 @@ from torch.fx import GraphModule
 
 from fusion_core.passes.calibrate import as_arguments
 from fusion_core.passes.parts import parts_of
+from fusion_core.passes.written import memory_kept
 
 MAX_BYTES = 1 << 26
 """Calls of one part are kept until their tensors take so much; the first always is."""
@@ -30,6 +31,7 @@ def inputs_of_parts(model: GraphModule, batches: Iterable[Any]) -> dict[str, lis
             kept[part.path] = []
             note = _Note(kept[part.path], inspect.signature(module.forward))
             hooks.callback(module.register_forward_pre_hook(note, with_kwargs=True).remove)
+        hooks.enter_context(memory_kept(model))
         for batch in batches:
             args, kwargs = as_arguments(batch)
             model(*args, **kwargs)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
@@ -9,10 +10,12 @@ from typing import Any, TypeAlias
 from torch import nn
 from torch.fx import GraphModule, Node
 
-from fusion_core.configs import ObserverFactory, QConfigMapping
+from fusion_core.configs import ObserverFactory, QConfigMapping, quantized_type
+from fusion_core.nn import FakeQuantize, MovingAverageMinMaxObserver
 from fusion_core.passes.constants import observe_constants
 from fusion_core.passes.dropout import SetAside
 from fusion_core.passes.edit import Names, after, copy_model, finish
+from fusion_core.passes.fixed_range import keeps_range, taken_as_given
 from fusion_core.passes.groups import SHARED, Group, find_groups
 from fusion_core.passes.mappings import mapping_for
 from fusion_core.passes.parts import (
@@ -162,21 +165,33 @@ class _Slots:
     def _add(self, group: Group) -> None:
         wanted, given = group.qconfig.input_observer, group.qconfig.output_observer
         if group.observation is SHARED:
-            # The set takes the observer its first quantized member already has, so nothing is
-            # requantized.
-            wanted = given = next(self.own[each] for each in group.inputs if each in self.own)
+            wanted = given = self._of_set(group)
         anchor = group.match.anchor
         output = (anchor, given)
         if not group.gives_float:
             self.own[anchor] = given
             self._slot(*output)
         for value in group.inputs:
-            slot = self._slot(value, wanted)
+            own = self.own.get(value)
+            as_given = own is not None and _takes_as_given(group, own)
+            slot = self._slot(value, own if own and as_given else wanted)
             self.readers[slot].extend(group.match.nodes)
             if group.observation is SHARED:
                 self._parent[self.representative(slot)] = self.representative(output)
         for weight in group.functional_weights:
             self.readers[self._slot(weight, group.qconfig.weight)].extend(group.match.nodes)
+
+    def _of_set(self, group: Group) -> ObserverFactory:
+        """The observer its first quantized member already has, so that nothing is requantized.
+
+        A fixed range is that of a set only if nothing in it can leave the range.
+        """
+        owns = [self.own[each] for each in group.inputs if each in self.own]
+        is_one = len(owns) == len(group.inputs) and len(set(owns)) == 1
+        if is_one and keeps_range(group.match.nodes):
+            return owns[0]
+        measured = (each for each in owns if quantized_type(each).fixed is None)
+        return next(measured, group.qconfig.input_observer)
 
     def _slot(self, value: Node, observer: ObserverFactory) -> Slot:
         slot = (value, observer)
@@ -205,6 +220,14 @@ class _Slots:
         return found
 
 
+def _takes_as_given(group: Group, given: ObserverFactory) -> bool:
+    entry: Any = group.match.entry
+    if group.observation is SHARED or entry is None:  # None is a module of the user's own
+        return False
+    weighted = group.weight is not None or bool(group.functional_weights)
+    return taken_as_given(given, entry.config.dtype_configs, group.qconfig, weighted=weighted)
+
+
 def _observer(factory: ObserverFactory) -> nn.Module:
     return factory()
 
@@ -215,6 +238,7 @@ def _insert(
     """Call an observer at every slot, as ``built`` builds it; returns the paths of the observers."""
     names = Names(model)
     paths: dict[Slot, str] = {}
+    calls: Counter[str] = Counter()
     for value, of_value in slots.by_value().items():
         current = value
         for slot in of_value:
@@ -226,6 +250,7 @@ def _insert(
                 observer.label = _label(slot, slots, is_own=is_own)
                 model.add_submodule(paths[shared], observer)
             call = _observe(model, current, paths[shared])
+            calls[paths[shared]] += 1
             if is_own:
                 current.replace_all_uses_with(call)
                 call.replace_input_with(call, current)
@@ -233,7 +258,15 @@ def _insert(
                 continue
             for reader in slots.readers[slot]:
                 reader.replace_input_with(current, call)
+    for path, places in calls.items():
+        _tell_places(model.get_submodule(path), places)
     return tuple(paths.values())
+
+
+def _tell_places(observer: nn.Module, places: int) -> None:
+    averaging = observer.observer if isinstance(observer, FakeQuantize) else observer
+    if isinstance(averaging, MovingAverageMinMaxObserver):
+        averaging.places = places
 
 
 def _observe(model: GraphModule, value: Node, path: str) -> Node:

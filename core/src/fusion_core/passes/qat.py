@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -22,7 +22,7 @@ from fusion_core.nn.weighted import plain_type
 from fusion_core.passes.dropout import DROPOUTS
 from fusion_core.passes.edit import copy_model, copy_module
 from fusion_core.passes.groups import Group
-from fusion_core.passes.norms import restored_norm, settled_norm
+from fusion_core.passes.norms import process_groups, restored_norm, settled_norm
 from fusion_core.passes.observed import needs_data
 from fusion_core.passes.record import PassRecord, WeightPlan, member_names
 from fusion_core.passes.roots import blame, call_plugin
@@ -53,6 +53,11 @@ def swap_weighted(model: GraphModule, groups: Iterable[Group]) -> None:
             model.get_submodule(path), group
         )
         if swapped is not None:
+            for (
+                each
+            ) in swapped.modules():  # a layer in eval mode is rounded in training all the same
+                if is_fake_quantize(each):
+                    each.train(model.training)
             model.add_submodule(path, swapped)
 
 
@@ -113,7 +118,7 @@ def copy_to_convert(model: GraphModule, record: PassRecord) -> GraphModule:
     """
     if not record.qat:
         return copy_model(model)
-    copied = copy_model(copy.deepcopy(model))
+    copied = copy_model(copy.deepcopy(model, process_groups(model)))
     unfreeze_batch_norm(copied)
     copied.requires_grad_(requires_grad=False).eval()
     for path in _called(copied):
@@ -139,12 +144,20 @@ def trained_plans(model: GraphModule, weights: Mapping[str, WeightPlan]) -> dict
             rounding = _weight_rounding(module.get_submodule(plan.part))
         if rounding is not None and not needs_data(rounding):
             plans[path] = replace(plan, observer=_Kept(rounding))
-    for parent in list(model.modules()):
+    for parent in list(_without_parts(model)):
         for name, child in list(parent.named_children()):
             back = _turned_back(child)
             if back is not None:
                 parent.add_module(name, back.eval())
     return plans
+
+
+def _without_parts(module: nn.Module) -> Iterator[nn.Module]:
+    """``module`` and all that is in it but parts, which are converted on their own."""
+    yield module
+    for child in module.children():
+        if not isinstance(child, GraphModule):
+            yield from _without_parts(child)
 
 
 def remove_dropout(model: GraphModule, ledger: Ledger) -> None:

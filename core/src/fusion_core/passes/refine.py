@@ -25,6 +25,7 @@ from fusion_core.passes.edit import copy_model, copy_module, finish
 from fusion_core.passes.part_inputs import inputs_of_parts
 from fusion_core.passes.parts import each_part
 from fusion_core.passes.record import Part, PassRecord, Stage, WeightPlan, advance, record_of
+from fusion_core.passes.written import memory_kept
 from fusion_core.qops import take_codes
 
 MAX_COLUMNS = 2304
@@ -87,7 +88,7 @@ def refine(
     mine.ledger.notes.append(f"refined on {len(batches)} batches: {steps}")
     if not known:
         return finish(refined)
-    with torch.no_grad():
+    with torch.no_grad(), memory_kept(refined):
         targets = _float_means(prepared, batches, known) if bias_correction else {}
         weights = _float_weights(prepared, record, known) if adaptive_rounding else {}
         sweep = _Sweep(refined, {path: mine.weights[path] for path in known}, targets, weights)
@@ -102,7 +103,8 @@ def _refine_parts(
     refined: GraphModule, prepared: GraphModule, batches: list[Any], **settings: Any
 ) -> None:
     """Refine each part of ``refined`` on what it is given while the float model runs on ``batches``."""
-    inputs = inputs_of_parts(_without_observers(prepared), batches)
+    with torch.no_grad():
+        inputs = inputs_of_parts(_without_observers(prepared), batches)
 
     def refine_part(graph: GraphModule, part: Part) -> GraphModule:
         source: Any = prepared.get_submodule(part.path)
@@ -129,9 +131,10 @@ def _float_means(
 
         handles.append(module.register_forward_hook(note))
     try:
-        for batch in batches:
-            args, kwargs = as_arguments(batch)
-            plain(*args, **kwargs)
+        with memory_kept(plain):
+            for batch in batches:
+                args, kwargs = as_arguments(batch)
+                plain(*args, **kwargs)
     finally:
         for handle in handles:
             handle.remove()

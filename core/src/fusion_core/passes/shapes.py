@@ -11,12 +11,14 @@ from typing import Any
 
 import torch
 from torch import nn
-from torch.fx import GraphModule, Node
+from torch.fx import GraphModule, Interpreter, Node
 from torch.fx.passes.shape_prop import ShapeProp
 from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.nn.utils.rnn import PackedSequence
 from torch.utils.flop_counter import FlopCounterMode
 
 from fusion_core.errors import ModelStateError
+from fusion_core.passes.written import memory_kept
 
 BATCH_NORM_BY_RANK = {2: nn.BatchNorm1d, 3: nn.BatchNorm1d, 4: nn.BatchNorm2d, 5: nn.BatchNorm3d}
 """The batch norm for values of so many dimensions."""
@@ -35,7 +37,7 @@ def propagate(model: GraphModule, arguments: tuple[Any, ...]) -> None:
         ModelStateError: The model fails on them; says where and how.
     """
     run = _Counting(model)
-    with torch.no_grad(), _counted_attention():
+    with torch.no_grad(), memory_kept(model), _counted_attention():
         try:
             with redirect_stderr(io.StringIO()):  # ShapeProp prints what it raises as well
                 run.propagate(*arguments)
@@ -62,7 +64,27 @@ def propagate_each(model: GraphModule, examples: Sequence[tuple[tuple[Any, ...],
         node.meta[_MACS] = macs[node]
 
 
-class _Counting(ShapeProp):
+class _Unpacking(Interpreter):
+    """Shows packed sequences as plain tuples, since shapes cannot be put into one.
+
+    Attributes:
+        given: What the node that ran last gives.
+    """
+
+    given: Any = None
+
+    def run_node(self, n: Node) -> Any:
+        """Run ``n``."""
+        self.given = super().run_node(n)
+        return _unpacked(self.given)
+
+
+def _unpacked(value: Any) -> Any:
+    """``value`` with each packed sequence in it as a plain tuple."""
+    return tuple(map(_unpacked, value)) if type(value) in {tuple, PackedSequence} else value
+
+
+class _Counting(ShapeProp, _Unpacking):
     """Counts what each node multiplies, besides shapes and dtypes.
 
     Attributes:
@@ -76,9 +98,9 @@ class _Counting(ShapeProp):
         self.at = n.name
         module = self.module.get_submodule(str(n.target)) if n.op == "call_module" else None
         with _counted_recurrence(module), FlopCounterMode(display=False) as counter:
-            result = super().run_node(n)
+            super().run_node(n)
         n.meta[_MACS] = counter.get_total_flops() // 2
-        return result
+        return self.given
 
 
 @contextmanager

@@ -10,13 +10,15 @@ from torch.fx import GraphModule, Node
 
 from fusion_core.ledger import Ledger, Status
 from fusion_core.matcher import CallGraph
-from fusion_core.passes.dropout import DROPOUTS, MODULE_OF
+from fusion_core.passes.both_modes import is_switched
+from fusion_core.passes.dropout import DROPOUTS
 from fusion_core.passes.edit import Names
 from fusion_core.passes.in_place import out_of_place
-from fusion_core.passes.norms import plain_norm
+from fusion_core.passes.norms import plain_norm, process_groups
 from fusion_core.passes.record import member_names
 from fusion_core.passes.shapes import BATCH_NORM_BY_RANK, shape_of
 from fusion_core.passes.switched_off import gives_operand
+from fusion_core.passes.tuples import one_part_per_call
 from fusion_core.patterns import Operator
 
 
@@ -27,6 +29,7 @@ def simplify(model: GraphModule, ledger: Ledger, *, qat: bool = False) -> None:
     * Dropout and identity in eval mode are removed, and so is any function that gives its operand itself
       because ``training`` is false.
     * A module called from several places becomes one module for each; they share their parameters.
+    * A chunk, split or unbind becomes one for each of its items.
     * A parameter that is read directly, beside the module that owns it, is read from a name of its
       own.
     * SyncBatchNorm becomes BatchNorm.
@@ -34,20 +37,19 @@ def simplify(model: GraphModule, ledger: Ledger, *, qat: bool = False) -> None:
     Args:
         model: The graph; changed in place.
         ledger: Told what was removed.
-        qat: Whether the model is to be trained. Dropout then stays, as modules that follow train()
-            and eval().
+        qat: Whether the model is to be trained. Modules of dropout then stay, and so do functions that
+            are switched on in training.
 
     Raises:
         UnsupportedModelError: An in-place operation writes through a view to a value that is read
             later.
     """
     out_of_place(model)
-    if qat:
-        _dropout_as_modules(model)
     _remove_identities(model, ledger, qat=qat)
     _one_module_per_call(model)
+    one_part_per_call(model)
     _own_names_for_reads(model)
-    _plain_batch_norm(model)
+    _plain_batch_norm(model, qat=qat)
 
 
 def _remove_identities(model: GraphModule, ledger: Ledger, *, qat: bool) -> None:
@@ -65,7 +67,7 @@ def _remove_identities(model: GraphModule, ledger: Ledger, *, qat: bool) -> None
 
 def _identity_reason(node: Node, calls: CallGraph, *, qat: bool) -> str | None:
     site = calls.site(node)
-    if site is None or not site.arguments or calls.obstacle(site) is not None:
+    if site is None or not site.arguments or calls.obstacle(site) is not None or is_switched(node):
         return None
     if Operator("operation", "identity") in site.operators:
         return "identity"
@@ -84,30 +86,6 @@ def _identity_reason(node: Node, calls: CallGraph, *, qat: bool) -> str | None:
     return "does nothing in eval mode" if switched_off and gives_operand(node) else None
 
 
-def _dropout_as_modules(model: GraphModule) -> None:
-    """Make modules of dropout functions that follow ``self.training``.
-
-    The model was traced in eval mode, so a function that is switched off follows the mode, and one
-    that is on is always on.
-    """
-    calls, names = CallGraph.of(model), Names(model)
-    for node in list(model.graph.nodes):
-        site = calls.site(node)
-        if node.target not in MODULE_OF or site is None or node.op != "call_function":
-            continue
-        bound = site.bound()
-        rate = bound.get("p", 0.5)
-        if bound.get("training", bound.get("train")) is not False or isinstance(rate, Node):
-            continue
-        path = names.fresh("dropout")
-        model.add_submodule(path, MODULE_OF[node.target](rate).eval())
-        with model.graph.inserting_before(node):
-            call = model.graph.call_module(path, (site.arguments[0],))
-        call.meta = dict(node.meta)
-        node.replace_all_uses_with(call)
-        model.graph.erase_node(node)
-
-
 def _one_module_per_call(model: GraphModule) -> None:
     modules = dict(model.named_modules(remove_duplicate=False))
     names = Names(model)
@@ -118,7 +96,8 @@ def _one_module_per_call(model: GraphModule) -> None:
         module = modules[str(node.target)]
         if id(module) in seen and module.state_dict():
             shared = [*module.parameters(), *module.buffers()]
-            clone = copy.deepcopy(module, {id(tensor): tensor for tensor in shared})
+            memo = {id(tensor): tensor for tensor in shared} | process_groups(module)
+            clone = copy.deepcopy(module, memo)
             node.target = names.fresh(f"{node.target}_again")
             model.add_submodule(str(node.target), clone)
         seen.add(id(module))
@@ -141,14 +120,14 @@ def _own_names_for_reads(model: GraphModule) -> None:
             model.register_buffer(node.target, value)
 
 
-def _plain_batch_norm(model: GraphModule) -> None:
+def _plain_batch_norm(model: GraphModule, *, qat: bool) -> None:
     modules = dict(model.named_modules(remove_duplicate=False))
     for node in model.graph.nodes:
         module = modules[str(node.target)] if node.op == "call_module" else None
         shape = shape_of(node)
         if not isinstance(module, nn.SyncBatchNorm) or shape is None:
             continue
-        plain = plain_norm(module, BATCH_NORM_BY_RANK[len(shape)])
+        plain = plain_norm(module, BATCH_NORM_BY_RANK[len(shape)], trained=qat)
         model.add_submodule(str(node.target), plain.eval())
 
 

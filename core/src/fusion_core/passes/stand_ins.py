@@ -12,6 +12,7 @@ from torch.fx import GraphModule
 
 from fusion_core.passes.calls import Calls, recorded
 from fusion_core.passes.parts import with_replaced
+from fusion_core.passes.written import memory_kept
 
 _SEED = 0
 _RELATIVE, _ABSOLUTE = 1e-4, 1e-5
@@ -83,7 +84,8 @@ def _run(
     """What ``holder`` gives, and how often each of the ``watched`` modules is called for it."""
     with torch.random.fork_rng(devices=()), torch.no_grad(), recorded(watched.values()) as seen:
         torch.manual_seed(_SEED)
-        outputs = [holder(*args, **kwargs) for args, kwargs in calls.distinct.values()]
+        with memory_kept(holder):
+            outputs = [holder(*args, **kwargs) for args, kwargs in calls.distinct.values()]
     return outputs, {
         path: seen[id(each)].count if id(each) in seen else 0 for path, each in watched.items()
     }

@@ -12,17 +12,17 @@ from torch.fx import GraphModule, Node
 from fusion_core.configs import CustomConfig
 from fusion_core.errors import TraceError
 from fusion_core.passes.arguments import ExampleInputs, bind_inputs, left_out, named_parameters
-from fusion_core.passes.edit import finish
+from fusion_core.passes.edit import finish, steady_buffers
 from fusion_core.passes.graphs import MODEL, calling, traced
 from fusion_core.passes.islands import add_parts
 from fusion_core.passes.leaves import Leaves
-from fusion_core.passes.private_copy import private_copy
+from fusion_core.passes.own_modes import hold_modes, own_modes
+from fusion_core.passes.private_copy import computed_weights, private_copy
 from fusion_core.passes.record import Example, Stage, record_of
 from fusion_core.passes.shapes import propagate
+from fusion_core.passes.sizes import reads_size
 from fusion_core.passes.tracer import obstacle
 from fusion_core.registry import Backend, get_backend
-
-_SIZES = frozenset({"size", "dim", "numel"})
 
 
 def trace(
@@ -49,9 +49,10 @@ def trace(
         backend: Name of the backend, or the backend, whose module types shall not be inlined.
         custom: Which modules, inputs, outputs and attributes are special. No later pass need be
             told again.
-        qat: The model is to be trained: it may be in training mode, and so is the result then;
-            dropout and batch norm stay and follow ``train()`` and ``eval()``. What is only there in
-            training, such as an auxiliary head, is not in the graph.
+        qat: The model is to be trained: it and its modules may be in training mode, and the result and
+            what it calls are in theirs then. Dropout and batch norm stay and follow ``train()`` and
+            ``eval()``, and so do functions that are given other constants in training. What is only
+            there in training, such as an auxiliary head, is not in the graph; the ledger says so.
         inplace: With ``qat``: share parameters and buffers with ``model``, for its optimizer's sake.
 
     Returns:
@@ -66,15 +67,30 @@ def trace(
         UnsupportedModelError: The model as a whole cannot be quantized.
     """
     private, leaves = _prepared(model, backend, custom, qat=qat, inplace=inplace and qat)
+    with steady_buffers(private):
+        graph = _traced(model, private, leaves, example_inputs)
+    finished = finish(graph)
+    if leaves.modes is not None:
+        own_modes(finished, leaves.modes)
+    return finished
+
+
+def _traced(
+    model: nn.Module, private: nn.Module, leaves: Leaves, example_inputs: ExampleInputs
+) -> GraphModule:
+    """The graph of ``private``, not yet finished."""
     arguments, omitted = bind_inputs(model, example_inputs)
 
     def run(drafted: GraphModule) -> None:
         propagate(drafted, arguments)
 
+    names = [each for each in named_parameters(model) if each not in omitted]
+    constants = {name: None for name, given in zip(names, arguments, strict=False) if given is None}
     try:
-        graph, opaque = traced(private, leaves, omitted=omitted, run=run, source=model)
+        graph, opaque = traced(
+            private, leaves, omitted=omitted, constants=constants, run=run, source=model
+        )
     except TraceError as error:
-        names = [each for each in named_parameters(model) if each not in omitted]
         if error.module or len(names) != len(arguments):
             raise
         graph = calling(private, leaves, MODEL, dict(zip(names, arguments, strict=True)), run)
@@ -84,7 +100,7 @@ def trace(
     else:
         add_parts(graph, arguments, leaves, opaque)
     record_of(graph, Stage.TRACED, "trace").example = Example(arguments)
-    return finish(graph).train(qat and model.training)
+    return graph
 
 
 def trace_unseen(
@@ -123,16 +139,23 @@ def _prepared(
 ) -> tuple[nn.Module, Leaves]:
     """A private copy of the model, and what is not inlined in it."""
     chosen = None if backend is None else get_backend(backend)
-    private = private_copy(model, qat=qat, inplace=inplace).train(qat)
+    private = private_copy(model, qat=qat, inplace=inplace)
+    private.train(qat)
+    held = hold_modes(private) if qat else ()
     opened, leaves = Leaves.of(model, private, chosen, custom or CustomConfig())
-    return opened.eval(), replace(leaves, qat=qat)
+    if not qat:
+        return opened.eval(), leaves
+    folded = tuple(
+        f"{name} was computed by {by}, which is gone; its value is trained itself"
+        for name, by in computed_weights(model).items()
+    )
+    modes = {path: module.training for path, module in model.named_modules(remove_duplicate=False)}
+    return opened.eval(), replace(leaves, modes=modes, notes=leaves.notes + folded + held)
 
 
 def _is_no_tensor(node: Node) -> bool:
     """Whether ``node`` plainly reads a size, or computes with nothing else."""
-    if node.op == "call_method" and node.target in _SIZES:
-        return True
-    if node.op == "call_function" and node.target is getattr and node.args[1:2] == ("shape",):
+    if reads_size(node):
         return True
     operands = node.all_input_nodes
     return bool(operands) and all("tensor_meta" not in each.meta for each in operands)

@@ -7,17 +7,21 @@ import traceback
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import torch
 from torch import nn
-from torch.fx import Node, Tracer
+from torch.fx import Node, Proxy, Tracer
 from torch.fx.proxy import TraceError as FxTraceError
 
 from fusion_core.errors import TraceError
 from fusion_core.passes.attention import known_type
 from fusion_core.passes.record import MEMBERS, Member
+from fusion_core.passes.written import Value, WriteError, check_write, state_kept
 from fusion_core.patterns import Operation, as_operator, operation_of
+
+WITHOUT_GRADIENT: Final = "fusion_without_gradient"
+"""Key of the ``meta`` of a node whose call stands in ``torch.no_grad()``."""
 
 
 class QuantizationTracer(Tracer):
@@ -67,7 +71,10 @@ class QuantizationTracer(Tracer):
         if not leaf:
             self._scopes.append(path)
         try:
-            return super().call_module(m, forward, args, kwargs)
+            if leaf:
+                return super().call_module(m, forward, args, kwargs)
+            with state_kept(m):
+                return super().call_module(m, forward, args, kwargs)
         except Exception:
             self.failed = self.failed or (path, type(m))
             raise
@@ -79,8 +86,15 @@ class QuantizationTracer(Tracer):
         """A node that knows which call of which module it was."""
         node = super().create_node(kind, target, *args, **kwargs)
         if kind.startswith("call_"):
+            check_write(node)
             node.meta[MEMBERS] = (self._member(node),)
+            if not torch.is_grad_enabled():
+                node.meta[WITHOUT_GRADIENT] = True
         return node
+
+    def proxy(self, node: Node) -> Proxy:
+        """What stands for the value of ``node`` while tracing."""
+        return Value(node, self)
 
     def create_arg(self, a: Any) -> Any:
         """An operand; dictionaries of a class of their own keep it, which FX makes plain ones of."""
@@ -144,11 +158,13 @@ def trace_graph(
     while True:
         tracer = QuantizationTracer(leaf_types, opaque, prefix)
         try:
-            return tracer.trace(model, dict(concrete) or None), opaque
+            # With gradients, so that a forward can be seen to switch them off.
+            with torch.enable_grad(), state_kept(*model.modules()):
+                return tracer.trace(model, dict(concrete) or None), opaque
         except Exception as error:
             path, kind = tracer.failed or ("", type(model))
             problem = str(error).strip().split("\n", maxsplit=1)[0]
-            location = _location(error)
+            location = getattr(error, "location", "") or _location(error)
             if not path or path in opaque:
                 place = joined(prefix, path)
                 raise TraceError(place, kind.__name__, location, problem) from error
@@ -157,8 +173,11 @@ def trace_graph(
 
 def obstacle(location: str, problem: str, error: BaseException) -> str:
     """Why a forward cannot be traced, in words."""
-    is_control_flow = isinstance(error, FxTraceError)
-    what = "its forward depends on values" if is_control_flow else type(error).__name__
+    what = type(error).__name__
+    if isinstance(error, FxTraceError):
+        what = "its forward depends on values"
+    elif isinstance(error, WriteError):
+        what = "its forward writes to memory"
     return f"cannot be traced at {location} ({what}: {problem})"
 
 

@@ -20,17 +20,27 @@ _ROWS = {torch.quint8: 8, torch.quint4x2: 4}
 
 
 def mapping_for(backend: Backend, way: Way) -> QConfigMapping | None:
-    """The mapping that quantizes in a way; None for the backend's default.
+    """The mapping that quantizes in a way; None for the default of a backend that has none.
 
     Args:
         backend: Its mapping of that name is taken. Where it has none, one is made that gives each
-            type of module the first combination of dtypes of its patterns that goes this way.
+            type of module the first combination of dtypes of its patterns that goes this way. Of
+            the default, types of operations that it leaves in float are quantized like all others:
+            what is better in float most of the time can still be asked for.
         way: How to quantize.
     """
     if not way:
-        return None
+        return _with_all_types(backend.qconfig_mapping)
     own = backend.qconfig_mappings.get(_OWN.get(way, ""))
     return _made(backend, _GOES[way]) if own is None else own
+
+
+def _with_all_types(mapping: QConfigMapping | None) -> QConfigMapping | None:
+    if mapping is None:
+        return None
+    types = mapping.object_type_qconfigs.items()
+    kept = {kind: qconfig for kind, qconfig in types if qconfig is not None}
+    return mapping.model_copy(update={"object_type_qconfigs": kept})
 
 
 def _made(backend: Backend, goes: Callable[[DTypeConfig], bool]) -> QConfigMapping:

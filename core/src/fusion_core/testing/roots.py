@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -45,12 +43,10 @@ class Root:
     Attributes:
         module: The module, in eval mode.
         inputs: Positional arguments of one call.
-        arguments: What its type was called with, where that is known.
     """
 
     module: nn.Module
     inputs: tuple[Any, ...]
-    arguments: tuple[int, ...] = ()
 
 
 def root_of(subject: Subject, entry: PatternEntry) -> Root:
@@ -58,20 +54,12 @@ def root_of(subject: Subject, entry: PatternEntry) -> Root:
     kind: Any = entry.config.root_module
     if kind in _ARGUMENTS:
         arguments = _ARGUMENTS[kind]
-        return Root(fresh_model(lambda: kind(*arguments)), (_input(kind),), arguments)
+        return Root(fresh_model(lambda: kind(*arguments)), (_input(kind),))
     for specimen in specimens_of(subject, entry):
         for module in specimen.example.model.modules():
             if type(module) is kind:
                 return Root(module, _inputs_seen(specimen.example, module))
     pytest.skip(f"no example of the pattern has a {kind.__name__}")
-
-
-def build_with_qconfig(
-    kind: Callable[..., nn.Module], arguments: tuple[int, ...], qconfig: object
-) -> nn.Module:
-    """A module for quantization-aware training, which may want the qconfig as an argument."""
-    takes = "qconfig" in inspect.signature(kind).parameters
-    return kind(*arguments, **({"qconfig": qconfig} if takes else {}))
 
 
 def _input(kind: type[nn.Module]) -> Tensor:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import partial
 
 import torch
+import torch.nn.functional as F  # noqa: N812  the name everyone knows it by
 from torch import nn
 
 from fusion_core import (
@@ -13,6 +14,7 @@ from fusion_core import (
     DTypeConfig,
     DTypeWithConstraints,
     LoweringRule,
+    Operation,
     QConfigMapping,
     catalog,
     hookimpl,
@@ -46,6 +48,16 @@ HALF = DTypeConfig(
 )
 ROWS = [HALF.model_copy(update={"weight_dtype": dtype}) for dtype in (torch.quint8, torch.quint4x2)]
 ACTIVATION = [DTypeConfig(input_dtype=torch.quint8, output_dtype=torch.quint8)]
+
+TRANSPOSED = (
+    *(nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d),
+    *(F.conv_transpose1d, F.conv_transpose2d, F.conv_transpose3d),
+)
+
+# The kernels of both compute in float between codes, so in float nothing is lost but the rounding,
+# which costs a transformer most of its accuracy: its residual sums have a few features that are many
+# times as large as the others, and its scores have masks.
+IN_FLOAT = (Operation("layer_norm"), Operation("softmax"))
 
 GAPS = {"activations.signed": "FBGEMM's kernels read unsigned codes"}
 
@@ -81,12 +93,17 @@ def fusion_lowering_rules() -> list[LoweringRule]:
 
 @hookimpl
 def fusion_default_qconfig_mapping() -> QConfigMapping:
-    """Activations of 8 bits from a histogram, weights of 7 bits per channel; of transposed convolutions per tensor."""
+    """Activations of 8 bits from a histogram, weights of 7 bits per channel; of transposed convolutions per tensor.
+
+    Layer norm and softmax stay in float.
+    """
     short = partial(catalog.static_qconfig, weight_min=LOWEST_WEIGHT, weight_max=HIGHEST_WEIGHT)
     mapping = QConfigMapping(global_qconfig=short())
     whole = short(per_channel=False)
-    for kind in (nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d):
+    for kind in TRANSPOSED:
         mapping.set_object_type(kind, whole)
+    for operation in IN_FLOAT:
+        mapping.set_object_type(operation, None)
     return mapping
 
 

@@ -1,4 +1,4 @@
-"""Modules with a weight have a reference form, and for training a form with the same parameters."""
+"""Modules with a weight have a reference form, and for training one that is turned back to it."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import torch
 from torch import nn
 from torch.func import functional_call
 
+from fusion_core.catalog import qat_qconfig
 from fusion_core.configs import INTEGER_DTYPES, QConfig
 from fusion_core.nn.reference import REFERENCE_OF
 from fusion_core.passes.record import WeightPlan
@@ -18,7 +19,7 @@ from fusion_core.registry import PatternEntry
 from fusion_core.testing.measures import sqnr
 from fusion_core.testing.qconfigs import fitting_qconfig, weight_observer
 from fusion_core.testing.require import require
-from fusion_core.testing.roots import build_with_qconfig, root_of
+from fusion_core.testing.roots import root_of
 from fusion_core.testing.subject import Subject
 
 LEAST_SQNR = 100.0
@@ -56,23 +57,28 @@ class WeightChecks:
     def test_the_module_for_training_has_the_roots_parameters(
         self, subject: Subject, trained: PatternEntry
     ) -> None:
-        """By the same names and in the same shapes, so that a state dict fits both."""
+        """It is made of the root module and turned back into one with the same names and shapes."""
         kind: Any = trained.config.qat_module
         require(
             isinstance(kind, type) and issubclass(kind, nn.Module),
             f"qat_module is {kind!r}, which is not a type of module",
         )
+        missing = [name for name in ("from_float", "to_float") if not hasattr(kind, name)]
+        require(
+            not missing,
+            f"{kind.__name__} has no {' and no '.join(missing)}; prepare calls "
+            "from_float(float_module, qconfig) in training, and convert to_float()",
+        )
         root = root_of(subject, trained)
-        if not root.arguments:
-            pytest.skip(f"how a {kind.__name__} is made, the kit cannot know")
-        module = build_with_qconfig(kind, root.arguments, _qconfig(trained))
+        module = kind.from_float(copy.deepcopy(root.module), qat_qconfig(_qconfig(trained)))
         want, have = (
             {name: tuple(each.shape) for name, each in built.named_parameters()}
-            for built in (root.module, module)
+            for built in (root.module, module.to_float())
         )
         require(
-            want.items() <= have.items(),
-            f"{kind.__name__} has the parameters {have}, and {type(root.module).__name__} has {want}",
+            want == have,
+            f"what {kind.__name__} is turned back to has the parameters {have}, and "
+            f"{type(root.module).__name__} has {want}",
         )
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import math
 import sys
 from typing import TYPE_CHECKING
@@ -164,15 +163,3 @@ def observers_not_placed(blocks: int) -> int:
 
 def test_an_observer_is_built_once_for_each_group_and_once_to_read_its_spec():
     assert observers_not_placed(2) == observers_not_placed(8) == 1
-
-
-def test_depth_of_a_model_is_not_depth_of_recursion():
-    x, model = torch.randn(1, 2, 4, 4), Chain(100).eval()
-    core.quantize(Chain(2).eval(), "fbgemm", example_inputs=(x,), calibration=[x])
-    depth, limit = len(inspect.stack(0)), sys.getrecursionlimit()
-    sys.setrecursionlimit(depth + 150)
-    try:
-        quantized = core.quantize(model, "fbgemm", example_inputs=(x,), calibration=[x])
-    finally:
-        sys.setrecursionlimit(limit)
-    assert quantized(x).shape == x.shape

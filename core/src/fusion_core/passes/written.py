@@ -1,0 +1,152 @@
+"""What a forward writes to while it is traced: values by ``x += y``, and the model's own tensors."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from typing import Any, TypeAlias
+
+import torch
+from torch import Tensor, nn
+from torch.fx import Node, Proxy
+
+IN_PLACE = "fusion_in_place"
+"""Key in the ``meta`` of a node that the user spelled ``x += y`` or the like."""
+
+_LOCAL = "_tensor_constant"
+"""What FX's names of tensors begin with that a forward made itself."""
+
+
+_OWN = frozenset({"torch", "fusion_core"})
+_Held: TypeAlias = tuple[nn.Module, str, Tensor, Tensor]
+
+
+class WriteError(Exception):
+    """A forward writes to memory in a way that a graph of values does not show.
+
+    Attributes:
+        location: ``file:line`` of the forward; empty where the traceback says more.
+    """
+
+    def __init__(self, problem: str, location: str = "") -> None:
+        self.location = location
+        super().__init__(problem)
+
+
+def _augmented(plain: Callable[[Any, Any], Any]) -> Callable[[Proxy, Any], Any]:
+    def augmented(self: Proxy, other: Any) -> Any:
+        result = plain(self, other)
+        if isinstance(result, Proxy):
+            result.node.meta[IN_PLACE] = True
+        return result
+
+    return augmented
+
+
+class Value(Proxy):
+    """A traced value that tells ``x += y`` from ``x = x + y``: all names of ``x`` see the first."""
+
+    __iadd__ = _augmented(operator.add)
+    __isub__ = _augmented(operator.sub)
+    __imul__ = _augmented(operator.mul)
+    __itruediv__ = _augmented(operator.truediv)
+    __ifloordiv__ = _augmented(operator.floordiv)
+    __imod__ = _augmented(operator.mod)
+    __ipow__ = _augmented(operator.pow)
+    __iand__ = _augmented(operator.and_)
+    __ior__ = _augmented(operator.or_)
+    __ixor__ = _augmented(operator.xor)
+
+
+def check_write(node: Node) -> None:
+    """Refuse to trace a write that a graph would lose, or keep for the next call.
+
+    Args:
+        node: A node that was just traced.
+
+    Raises:
+        WriteError: It writes to a parameter, a buffer or another tensor of a module, to a part of a
+            tensor, or to an argument.
+    """
+    if isinstance(node.kwargs.get("out"), Node):
+        raise WriteError("it has a result written to a tensor of its own, by out=")
+    written = node.args[0] if node.args else None
+    if node.op != "call_method" or not isinstance(written, Node):
+        return
+    name = str(node.target)
+    if name == "__setitem__":
+        raise WriteError("it assigns to a part of a tensor")
+    is_in_place = name.endswith("_") and not name.endswith("__")
+    if is_in_place and written.op == "get_attr" and not str(written.target).startswith(_LOCAL):
+        raise WriteError(f"it writes to {written.target}, which the next call would see")
+
+
+@contextmanager
+def state_kept(module: nn.Module, *others: nn.Module) -> Iterator[None]:
+    """See that tracing the forward of ``module`` changes none of its own tensors.
+
+    Args:
+        module: Whose forward is traced.
+        *others: Modules whose tensors it shall not change either.
+
+    Raises:
+        WriteError: It does. They have their values again.
+    """
+    held = list(_held((module, *others)))
+    changed: list[str] = []
+    try:
+        yield
+    finally:
+        changed += _restored(held)
+    if changed:
+        code = type(module).forward.__code__
+        problem = f"it changes {', '.join(changed)}, which the next call would see"
+        raise WriteError(problem, f"{code.co_filename}:{code.co_firstlineno}")
+
+
+@contextmanager
+def memory_kept(model: nn.Module, but: Iterable[nn.Module] = ()) -> Iterator[None]:
+    """Let ``model`` forget what its modules remember of the calls in between.
+
+    A module of the user's whose forward runs as Python may write to its buffers. What a pass runs a
+    model on shall not be in them afterwards.
+
+    Args:
+        model: A model; the objects in it stay the same.
+        but: Modules that remember on purpose, such as observers.
+    """
+    meant = {id(each) for one in but for each in one.modules()}
+    users = (each for each in model.modules() if type(each).__module__.split(".")[0] not in _OWN)
+    held = list(_held(each for each in users if id(each) not in meant))
+    try:
+        yield
+    finally:
+        _restored(held)
+
+
+def _held(modules: Iterable[nn.Module]) -> Iterator[_Held]:
+    """Buffers, and tensors that are attributes without being registered, with copies of them."""
+    for module in modules:
+        plain = {name: value for name, value in vars(module).items() if isinstance(value, Tensor)}
+        for name, tensor in {**dict(module.named_buffers(recurse=False)), **plain}.items():
+            yield module, name, tensor, tensor.detach().clone()
+
+
+def _restored(held: Iterable[_Held]) -> list[str]:
+    """Give tensors their values back; returns the names of those that had others."""
+    changed = []
+    for module, name, tensor, value in held:
+        if getattr(module, name, None) is tensor and _is_same(tensor, value):
+            continue
+        changed.append(name)
+        if not tensor.is_leaf:  # it was written a value with a gradient
+            tensor.detach_()
+        with torch.no_grad():
+            tensor.copy_(value)
+        setattr(module, name, tensor)
+    return changed
+
+
+def _is_same(tensor: Tensor, value: Tensor) -> bool:
+    return torch.equal(tensor, value) or torch.equal(tensor.nan_to_num(), value.nan_to_num())
