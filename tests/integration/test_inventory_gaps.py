@@ -332,7 +332,7 @@ def test_arithmetic_of_sizes_does_not_explode(stages):
 
     found = stages(Net(forward, fc=nn.Linear(6, 4)), data(8, 6))
 
-    assert found.left_in_float() == [] or all("None" in each for each in found.left_in_float())
+    assert "PackedLinear" in found.packed
     assert found.packed.split().count("dq") == 1
 
 

@@ -204,10 +204,9 @@ def test_what_a_rule_leaves_in_float_is_taken_by_no_kernel(stages, kind, functio
     found = stages(Between(), [torch.randn(3, 4) for _ in range(3)], None, mapping)
 
     assert f" {kind.__name__} q " in found.packed
-    assert [line.split(":")[1] for line in found.left_in_float()] == [
-        " the qconfig mapping leaves it in float (operation type "
-        f"{'_operator' if kind is operator.mul else 'torch'}.{kind.__name__})"
-    ]
+    (line,) = found.left_in_float()
+    assert "the qconfig mapping leaves it in float" in line
+    assert f".{kind.__name__})" in line
 
 
 # test_default_quant_after_none_qconfig
