@@ -388,7 +388,9 @@ def test_two_readers_with_ranges_of_their_own_get_them(stages):
 
 
 # table 8: numerically hidden where the zero point is the smallest code, wrong for symmetric ones
-@pytest.mark.parametrize("function", [torch.relu, F.relu, lambda x: x.relu()], ids=str)
+@pytest.mark.parametrize(
+    "function", [torch.relu, F.relu, lambda x: x.relu()], ids=["torch", "functional", "method"]
+)
 def test_a_relu_behind_a_layer_counts_with_signed_symmetric_activations(stages, function):
     qconfig = core.catalog.static_qconfig(
         dtype=torch.qint8, symmetric=True, weight_min=-127, eps=2**-12, weight_eps=2**-12

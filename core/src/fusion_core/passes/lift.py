@@ -1,13 +1,11 @@
 """lift: weighted functional calls on the model's own parameters become modules, and meet module patterns.
 
 FX inlines user modules, so a subclass of ``nn.Conv2d`` with a forward of its own appears as a
-functional call on two attribute reads. Where nothing else reads those attributes, the call and they
-are a module.
+functional call on two attribute reads; the call and they are a module.
 """
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Collection, Mapping
 from operator import attrgetter
 from typing import Any
@@ -56,7 +54,8 @@ def lift(model: GraphModule, spelled: Collection[Any], *, qat: bool = False) -> 
     """Turn weighted functional calls into module calls.
 
     Convolutions, transposed or not, linear layers, embeddings, batch and layer norm are lifted when
-    each of their tensors is a parameter or buffer of the model with one reader.
+    each of their tensors is a parameter or buffer of the model. Calls that differ in nothing but their
+    input become calls of one module; what else reads a tensor, such as a tied embedding, shares it.
 
     Args:
         model: A simplified graph; changed in place.
@@ -64,9 +63,8 @@ def lift(model: GraphModule, spelled: Collection[Any], *, qat: bool = False) -> 
         qat: Whether the model is to be trained. A batch norm that is called with ``training=False`` then
             is a frozen one.
     """
-    calls = CallGraph.of(model)
-    readers = _readers(model)
-    names = Names(model)
+    calls, names = CallGraph.of(model), Names(model)
+    lifted: dict[tuple[Any, ...], str] = {}
     for node in list(model.graph.nodes):
         if node.op != "call_function" or node.target in spelled:
             continue
@@ -76,9 +74,7 @@ def lift(model: GraphModule, spelled: Collection[Any], *, qat: bool = False) -> 
             continue
         bound = site.bound()
         tensors = {
-            name: _own_tensor(value, model, readers)
-            for name, value in bound.items()
-            if name in _TENSORS
+            name: _own_tensor(value, model) for name, value in bound.items() if name in _TENSORS
         }
         if any(value is None and bound[name] is not None for name, value in tensors.items()):
             continue
@@ -87,7 +83,11 @@ def lift(model: GraphModule, spelled: Collection[Any], *, qat: bool = False) -> 
             continue
         if qat and build is _batch_norm and "training" not in in_training(site):
             remember_frozen(module)
-        _install(model, node, module, bound, names)
+        key = _call_but_for_input(node, bound, tensors)
+        path = lifted.get(key) or _added(model, module, bound, names)
+        if build is not _batch_norm:  # each is folded into what stands in front of it
+            lifted[key] = path
+        _install(model, node, path, bound)
 
 
 _TENSORS = ("weight", "bias", "running_mean", "running_var")
@@ -97,24 +97,19 @@ def _builder(target: Any) -> Callable[..., nn.Module | None] | None:
     return next((build for targets, build in _BUILDERS if target in targets), None)
 
 
-def _readers(model: GraphModule) -> Counter[int]:
-    """How many nodes read each tensor, directly or through the module that owns it."""
-    readers: Counter[int] = Counter()
-    for node in model.graph.nodes:
-        if node.op == "get_attr":
-            value = attrgetter(str(node.target))(model)
-            readers[id(value)] += len(node.users)
-        elif node.op == "call_module":
-            module = model.get_submodule(str(node.target))
-            readers.update(id(each) for each in (*module.parameters(), *module.buffers()))
-    return readers
-
-
-def _own_tensor(value: Any, model: GraphModule, readers: Counter[int]) -> Tensor | None:
+def _own_tensor(value: Any, model: GraphModule) -> Tensor | None:
     if not isinstance(value, Node) or value.op != "get_attr":
         return None
     tensor = attrgetter(str(value.target))(model)
-    return tensor if isinstance(tensor, Tensor) and readers[id(tensor)] == 1 else None
+    return tensor if isinstance(tensor, Tensor) else None
+
+
+def _call_but_for_input(
+    node: Node, bound: Mapping[str, Any], tensors: Mapping[str, Tensor | None]
+) -> tuple[Any, ...]:
+    """What is the same for two calls that one module can stand for."""
+    settings = {name: value for name, value in bound.items() if name not in {"input", *tensors}}
+    return node.target, repr(settings), *(id(each) for each in tensors.values())
 
 
 def _convolution(
@@ -216,25 +211,29 @@ def _with_tensors(module: nn.Module, **tensors: Tensor | None) -> nn.Module:
     return module.eval()
 
 
-def _install(
-    model: GraphModule, node: Node, module: nn.Module, bound: Mapping[str, Any], names: Names
-) -> None:
-    sources = [
-        value for name, value in bound.items() if name in _TENSORS and isinstance(value, Node)
-    ]
-    scope = str(sources[0].target).rpartition(".")[0]
-    path = names.fresh(
-        f"{scope}.{type(module).__name__.lower()}" if scope else type(module).__name__.lower()
-    )
+def _added(model: GraphModule, module: nn.Module, bound: Mapping[str, Any], names: Names) -> str:
+    """Where ``module`` is put: beside the tensors that it is made of."""
+    scope = str(_sources(bound)[0].target).rpartition(".")[0]
+    kind = type(module).__name__.lower()
+    path = names.fresh(f"{scope}.{kind}" if scope else kind)
     model.add_submodule(path, module)
+    return path
+
+
+def _install(model: GraphModule, node: Node, path: str, bound: Mapping[str, Any]) -> None:
     with model.graph.inserting_before(node):
         call = model.graph.call_module(path, (bound["input"],))
     call.meta = dict(node.meta)
     node.replace_all_uses_with(call)
     model.graph.erase_node(node)
-    for source in sources:
+    for source in _sources(bound):
         if not source.users:
             model.graph.erase_node(source)
+
+
+def _sources(bound: Mapping[str, Any]) -> list[Node]:
+    """Nodes that read the tensors of a call."""
+    return [value for name, value in bound.items() if name in _TENSORS and isinstance(value, Node)]
 
 
 def _per_dimension(value: Any, dims: int) -> Any:
