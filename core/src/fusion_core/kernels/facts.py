@@ -22,6 +22,8 @@ class Engine:
             of 7 bits.
         fast_depthwise: Whether :func:`fusion_core.kernels.depthwise.fast_form` gives a faster form
             of depthwise convolutions.
+        two_rows: Whether its transposed convolutions are right for kernels of two rows, see
+            :mod:`fusion_core.kernels.two_rows`.
     """
 
     name: str
@@ -32,11 +34,17 @@ class Engine:
     half: bool = False
     short_inputs: bool = False
     fast_depthwise: bool = False
+    two_rows: bool = True
 
 
 _KNOWN = {
     "fbgemm": Engine(
-        "fbgemm", transposed=(1, 2, 3), half=True, short_inputs=True, fast_depthwise=True
+        "fbgemm",
+        transposed=(1, 2, 3),
+        half=True,
+        short_inputs=True,
+        fast_depthwise=True,
+        two_rows=False,
     ),
     # Its transposed convolution in three dimensions runs, and gives wrong numbers. A weight in one
     # dimension can be read back, but the kernel that has not run yet never will.

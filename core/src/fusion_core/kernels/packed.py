@@ -245,6 +245,8 @@ class PackedConvTranspose(PackedSpatial):
         """Pack ``weight``, codes of shape [in, out / groups, *kernel], for ``engine``."""
         super().__init__(engine, output)
         self.settings, self.output_padding = settings, output_padding
+        if not engine_named(engine).two_rows:
+            self.settings, weight = right_form(settings, weight)
         self._pack(weight, bias)
 
     def forward(self, codes: Tensor) -> Tensor:
