@@ -47,7 +47,9 @@ def infinite_values(model: GraphModule) -> frozenset[Node]:
 def _holds_infinity(model: GraphModule, path: str) -> bool:
     owner, _, name = path.rpartition(".")
     value = getattr(model.get_submodule(owner), name, None)
-    return isinstance(value, Tensor) and value.is_floating_point() and bool(value.isinf().any())
+    if not isinstance(value, Tensor) or value.is_meta:  # a meta tensor has no values
+        return False
+    return value.is_floating_point() and bool(value.isinf().any())
 
 
 def _names(node: Node, calls: CallGraph) -> set[str]:
