@@ -9,6 +9,7 @@ import torch
 from torch import nn
 
 import fusion_core as core
+from fusion_core.patterns import any_arguments, capture
 from fusion_core.qops import quantize_per_tensor
 
 WAYS = {
@@ -84,8 +85,33 @@ def test_items_that_are_read_as_a_tuple_stay_one_call():
 
 def test_each_item_has_a_call_of_its_own_and_one_line_tells_of_them():
     x = torch.randn(2, 3, 4, 4)
-    traced = core.trace(TakenApart(WAYS["chunk"]).eval(), x)
+    fused = core.fuse(core.trace(TakenApart(WAYS["chunk"]).eval(), x), "fbgemm")
+    prepared = core.prepare(fused, "fbgemm")
 
-    calls = [node for node in traced.graph.nodes if node.target == "chunk"]
+    calls = [node for node in prepared.graph.nodes if node.target == "chunk"]
     assert [[user.target for user in node.users] for node in calls] == [[operator.getitem]] * 2
-    assert [line.operation for line in core.report(traced).ledger].count(".chunk") == 1
+    assert [line.operation for line in core.report(prepared).ledger].count(".chunk") == 1
+
+
+class Gate(nn.Module):
+    """Half of its input lets the other half through."""
+
+    def forward(self, x):
+        value, gate = x.chunk(2, dim=1)
+        return value * torch.sigmoid(gate)
+
+
+def test_a_call_that_a_pattern_takes_with_all_its_items_stays_one(backend, linear):
+    halves = capture("halves", any_arguments(core.Operation("chunk")))
+    gated = (
+        operator.mul,
+        (operator.getitem, halves, 0),
+        (torch.sigmoid, (operator.getitem, halves, 1)),
+    )
+    toy = backend(
+        core.BackendPatternConfig(complex_pattern=gated, dtype_configs=linear.dtype_configs)
+    )
+    traced = core.trace(Gate().eval(), torch.randn(2, 4), backend=toy)
+    prepared = core.prepare(core.fuse(traced, toy), toy)
+
+    assert [node.target for node in prepared.graph.nodes].count("chunk") == 1

@@ -16,6 +16,7 @@ from fusion_core.kernels.engine import native_weight, plain_weight, quantized_en
 from fusion_core.kernels.facts import engine_named
 from fusion_core.kernels.geometry import ConvSettings
 from fusion_core.kernels.modules import KernelModule
+from fusion_core.kernels.two_rows import right_form
 from fusion_core.qops import QuantizedTensor
 
 _REBUILT = {"_packed", "_kept"}

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from torch.nn import functional as F
+import torch.nn.functional as F  # noqa: N812  the name everyone knows it by
 
 from fusion_core.kernels.geometry import ConvSettings
 from fusion_core.qops import QuantizedTensor

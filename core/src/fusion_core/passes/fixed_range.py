@@ -75,11 +75,11 @@ def keeps_range(nodes: Iterable[Node]) -> bool:
 
     Padding, clamping and dividing by a number of the caller's may leave it.
     """
-    return all(_operation(node) in _WITHIN for node in nodes)
+    return all(operation_name(node) in _WITHIN for node in nodes)
 
 
-def _operation(node: Node) -> str:
-    """The name of the operation that ``node`` spells."""
+def operation_name(node: Node) -> str:
+    """The name of the operation that ``node`` spells, or nothing."""
     target: Any = node.target
     owner = node.graph.owning_module
     if node.op == "call_module" and owner is not None:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from torch.fx import Node
 
+from fusion_core.catalog.families import PARTS, SHAPE
 from fusion_core.configs import Mode, ObservationType
 from fusion_core.passes.dtypes import allows_float_output
+from fusion_core.passes.fixed_range import operation_name
 
 if TYPE_CHECKING:
     from fusion_core.passes.groups import Group
@@ -16,6 +19,7 @@ if TYPE_CHECKING:
 IDLE = "a layer before it gives float, and nothing behind it reads codes"
 """Why an operation that only moves values stays in float, though what it moves comes from a kernel."""
 
+_MOVING = frozenset((*SHAPE, *PARTS, "identity", "detach", "narrow")) - {"pad"}
 _SHARED = ObservationType.OUTPUT_SHARE_OBSERVER_WITH_INPUT
 
 
@@ -65,4 +69,7 @@ def _idle(groups: list[Group], wanted: set[Node]) -> set[int]:
 
 
 def _moves(group: Group) -> bool:
-    return group.observation is _SHARED and len(group.inputs) == 1
+    if group.observation is not _SHARED or len(group.inputs) != 1:
+        return False
+    nodes = group.match.nodes
+    return all(each.target is operator.getitem or operation_name(each) in _MOVING for each in nodes)

@@ -27,6 +27,7 @@ from fusion_core.passes.parts import (
 from fusion_core.passes.qat import restore_norms, swap_weighted, training_observer
 from fusion_core.passes.record import Part, Stage, advance, members, record_of
 from fusion_core.passes.rules import rules_of
+from fusion_core.passes.tuples import one_part_per_call
 from fusion_core.passes.unused_rules import unused_rules
 from fusion_core.passes.wishes import Wishes, observe_own_modules
 from fusion_core.registry import Backend, get_backend
@@ -99,6 +100,7 @@ def _prepared(
     mine.backend = mine.ledger.backend = chosen.name
     mine.backend_identity = chosen.identity
     mine.qat = qat
+    one_part_per_call(prepared, chosen)
     aside = SetAside.of(prepared) if qat else SetAside()
     wishes = Wishes.of(prepared, mine, mapping)
     groups = find_groups(prepared, chosen, mapping, mine.ledger, wishes)

@@ -18,7 +18,6 @@ from fusion_core.passes.norms import plain_norm, process_groups
 from fusion_core.passes.record import member_names
 from fusion_core.passes.shapes import BATCH_NORM_BY_RANK, shape_of
 from fusion_core.passes.switched_off import gives_operand
-from fusion_core.passes.tuples import one_part_per_call
 from fusion_core.patterns import Operator
 
 
@@ -47,7 +46,6 @@ def simplify(model: GraphModule, ledger: Ledger, *, qat: bool = False) -> None:
     out_of_place(model)
     _remove_identities(model, ledger, qat=qat)
     _one_module_per_call(model)
-    one_part_per_call(model)
     _own_names_for_reads(model)
     _plain_batch_norm(model, qat=qat)
 

@@ -6,29 +6,40 @@ import operator
 
 from torch.fx import GraphModule, Node
 
-from fusion_core.matcher import CallGraph
+from fusion_core.matcher import CallGraph, CallSite, scan
+from fusion_core.passes.indices import quantization_index
 from fusion_core.patterns import Operator
+from fusion_core.registry import Backend
 
 _GIVING = frozenset(Operator("operation", name) for name in ("chunk", "split", "unbind"))
 
 
-def one_part_per_call(model: GraphModule) -> None:
+def one_part_per_call(model: GraphModule, backend: Backend) -> None:
     """Give each ``getitem`` of a chunk, split or unbind a call of its own, which costs a view.
 
     The call and its item are then one operation of one tensor, as patterns can say it, and its
-    item has the input's parameters like that of any operation which only moves values.
+    item has the input's parameters like that of any operation which only moves values. A call that
+    a pattern of the backend takes with all its items, as one of a gated unit does, stays one.
 
     Args:
-        model: The graph; changed in place.
+        model: A fused graph; changed in place.
+        backend: Whose patterns count.
     """
     calls = CallGraph.of(model)
-    for node in list(model.graph.nodes):
-        site = calls.site(node)
-        if site is None or _GIVING.isdisjoint(site.operators) or not all(map(_is_item, node.users)):
-            continue
-        for item in list(node.users)[1:]:
+    giving = [node for node in model.graph.nodes if _gives_parts(calls.site(node))]
+    divided = [node for node in giving if len(node.users) > 1 and all(map(_is_item, node.users))]
+    if not divided:
+        return
+    matches = scan(calls, quantization_index(backend)).matches
+    whole = {node for match in matches for node in match.nodes}
+    for node in divided:
+        for item in [] if node in whole else list(node.users)[1:]:
             with model.graph.inserting_after(node):
                 item.replace_input_with(node, model.graph.node_copy(node))
+
+
+def _gives_parts(site: CallSite | None) -> bool:
+    return site is not None and not _GIVING.isdisjoint(site.operators)
 
 
 def _is_item(node: Node) -> bool:
