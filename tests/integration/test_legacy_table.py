@@ -206,12 +206,20 @@ def traced(name):
     return fx.Tracer().trace(model), dict(model.named_modules(remove_duplicate=False))
 
 
+def first_and_last_of_each_family(models):
+    """Names of classification models; those between repeat the same blocks."""
+    families = defaultdict(list)
+    for name in models.list_models(module=models):
+        families[models.get_model_builder(name).__module__].append(name)
+    return [name for each in families.values() for name in dict.fromkeys((each[0], each[-1]))]
+
+
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:.*default weight initialization:FutureWarning")
 def test_the_classification_models_of_torchvision_are_matched_alike_but_for_these():
     """Patterns with a fuser and those without, each as a set of its own, on the graphs as they are traced."""
     models = pytest.importorskip("torchvision.models")
-    names = models.list_models(module=models)
+    names = first_and_last_of_each_family(models)
     tables = {
         fusing: (
             indexed(each for each in OURS if (each.fuser_method is not None) is fusing),
@@ -234,9 +242,9 @@ def test_the_classification_models_of_torchvision_are_matched_alike_but_for_thes
                 assert kind is not None, (name, node.format_node(), *pair)
                 seen[fusing][kind] += 1
             alike[fusing] += 1
-    assert len(names) >= 80
+    assert len(names) >= 25
     assert alike == {True: len(names), False: len(names)}  # FX can trace them all
     assert set(seen[True]) == {"alike", BOUNDED}
     assert set(seen[False]) == {"alike", SPELLING, SHAPE}
-    assert seen[True]["alike"] > 4000
-    assert seen[False]["alike"] > 20000
+    assert seen[True]["alike"] > 1000
+    assert seen[False]["alike"] > 5000

@@ -52,7 +52,7 @@ def observers(bins: int, levels: int) -> tuple[HistogramObserver, Any]:
     return ours, theirs
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=12, deadline=None)
 @given(data=st.data(), bins=BINS, levels=LEVELS, low=ends, high=ends)
 def test_the_clipped_range_is_pytorchs_to_the_last_bit(
     data: st.DataObject, bins: int, levels: int, low: float, high: float
