@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-import torch
 from torch import nn
 from torch.fx import Graph, GraphModule, Node
 from typing_extensions import Self
@@ -106,18 +105,6 @@ def evaluating(model: nn.Module) -> Iterator[None]:
     finally:
         for module, training in modes:
             module.training = training
-
-
-@contextmanager
-def steady_buffers(model: nn.Module) -> Iterator[None]:
-    """Put the buffers of ``model`` back to their values afterwards, which running it may change."""
-    before = [(buffer, buffer.clone()) for buffer in model.buffers()]
-    try:
-        yield
-    finally:
-        with torch.no_grad():
-            for buffer, value in before:
-                buffer.copy_(value)
 
 
 def restore_attributes(model: GraphModule) -> None:

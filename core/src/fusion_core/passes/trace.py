@@ -12,7 +12,7 @@ from torch.fx import GraphModule, Node
 from fusion_core.configs import CustomConfig
 from fusion_core.errors import TraceError
 from fusion_core.passes.arguments import ExampleInputs, bind_inputs, left_out, named_parameters
-from fusion_core.passes.edit import finish, steady_buffers
+from fusion_core.passes.edit import finish
 from fusion_core.passes.graphs import MODEL, calling, traced
 from fusion_core.passes.islands import add_parts
 from fusion_core.passes.leaves import Leaves
@@ -67,9 +67,7 @@ def trace(
         UnsupportedModelError: The model as a whole cannot be quantized.
     """
     private, leaves = _prepared(model, backend, custom, qat=qat, inplace=inplace and qat)
-    with steady_buffers(private):
-        graph = _traced(model, private, leaves, example_inputs)
-    finished = finish(graph)
+    finished = finish(_traced(model, private, leaves, example_inputs))
     if leaves.modes is not None:
         own_modes(finished, leaves.modes)
     return finished

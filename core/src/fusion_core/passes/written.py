@@ -17,8 +17,7 @@ IN_PLACE = "fusion_in_place"
 _LOCAL = "_tensor_constant"
 """What FX's names of tensors begin with that a forward made itself."""
 
-
-_OWN = frozenset({"torch", "fusion_core"})
+_OWN = "fusion_core."
 _Held: TypeAlias = tuple[nn.Module, str, Tensor, Tensor]
 
 
@@ -109,16 +108,18 @@ def state_kept(module: nn.Module, *others: nn.Module) -> Iterator[None]:
 def memory_kept(model: nn.Module, but: Iterable[nn.Module] = ()) -> Iterator[None]:
     """Let ``model`` forget what its modules remember of the calls in between.
 
-    A module of the user's whose forward runs as Python may write to its buffers. What a pass runs a
-    model on shall not be in them afterwards.
+    A norm that always takes the statistics of its batch writes to its buffers, and so may a module of
+    the user's whose forward runs as Python. What a pass runs a model on shall not be in them afterwards.
+
+    Modules of this package change when a pass means them to.
 
     Args:
         model: A model; the objects in it stay the same.
         but: Modules that remember on purpose, such as observers.
     """
     meant = {id(each) for one in but for each in one.modules()}
-    users = (each for each in model.modules() if type(each).__module__.split(".")[0] not in _OWN)
-    held = list(_held(each for each in users if id(each) not in meant))
+    theirs = (each for each in model.modules() if not type(each).__module__.startswith(_OWN))
+    held = list(_held(each for each in theirs if id(each) not in meant))
     try:
         yield
     finally:
