@@ -96,3 +96,24 @@ def test_hooks_on_the_model_itself_are_refused():
 
     with pytest.raises(UnsupportedModelError, match="the model itself has forward hooks"):
         private_copy(model)
+
+
+def linear() -> nn.Module:
+    return nn.Sequential(nn.Linear(4, 4)).eval()
+
+
+@pytest.mark.filterwarnings("ignore:.*torch.jit")
+@pytest.mark.parametrize(
+    ("model", "problem"),
+    [
+        (lambda: nn.DataParallel(linear()).eval(), "wrapped in DataParallel.*model.module"),
+        (lambda: torch.compile(linear()), "wrapped in OptimizedModule.*torch.compile was given"),
+        (lambda: torch.jit.script(linear()), "made by torch.jit.*that it was made from"),
+        (lambda: torch.jit.trace(linear(), X), "made by torch.jit.*that it was made from"),
+        (lambda: torch.export.export(linear(), (X,)).module(), "made by torch.export"),
+    ],
+    ids=["parallel", "compiled", "scripted", "traced", "exported"],
+)
+def test_what_was_made_of_a_model_is_refused_and_the_model_asked_for(model, problem):
+    with pytest.raises(UnsupportedModelError, match=problem):
+        private_copy(model())

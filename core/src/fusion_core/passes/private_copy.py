@@ -34,9 +34,9 @@ def private_copy(model: nn.Module, *, qat: bool = False, inplace: bool = False) 
     Raises:
         TrainingModeError: Some module is in training mode.
         UnsupportedModelError: Some parameter or buffer is of another float type than float32, or
-            the model itself has forward hooks, which a graph would not run. Or it is to be trained and
-            has pruned weights, or shares parameters in place and has weights that are computed or
-            attention layers, whose projections are cut apart.
+            the model itself has forward hooks, which a graph would not run, or was scripted or exported.
+            Or it is to be trained and has pruned weights, or shares parameters in place and has weights
+            that are computed or attention layers, whose projections are cut apart.
     """
     _check(model, qat=qat)
     if qat:
@@ -94,6 +94,13 @@ def has_hooks(module: nn.Module) -> bool:
 
 
 def _check(model: nn.Module, *, qat: bool) -> None:
+    if isinstance(model, torch.jit.ScriptModule) or "eval" in vars(model):
+        made_by = "torch.jit" if isinstance(model, torch.jit.ScriptModule) else "torch.export"
+        msg = (
+            f"the model was made by {made_by}, and its layers are no modules of torch.nn any more; give the "
+            "model that it was made from"
+        )
+        raise UnsupportedModelError(msg)
     training = [name for name, module in model.named_modules() if module.training]
     if training and not qat:
         raise TrainingModeError(training)

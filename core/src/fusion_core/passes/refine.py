@@ -174,7 +174,8 @@ def _without_observers(prepared: GraphModule) -> GraphModule:
 def _channel_means(output: Tensor, module: nn.Module) -> Tensor:
     """Mean over everything but batch and channel: shape [batch, channels]."""
     by_channel: Tensor = torch.atleast_2d(_channels_last(output, module))
-    return by_channel.reshape(by_channel.shape[0], -1, by_channel.shape[-1]).mean(dim=1)
+    places = tuple(range(1, by_channel.dim() - 1))
+    return by_channel.mean(places) if places else by_channel
 
 
 def _channels_last(output: Tensor, module: nn.Module) -> Tensor:
