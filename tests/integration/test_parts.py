@@ -182,12 +182,12 @@ from fusion_core.nn import HistogramObserver
 file, rank, case = sys.argv[1], int(sys.argv[2]), sys.argv[3]
 distributed.init_process_group("gloo", init_method=f"file://{file}", rank=rank, world_size=2)
 torch.manual_seed(0)
-model, data = nn.Sequential(nn.Linear(4, 4), nn.ReLU()).eval(), torch.randn(6, 8, 4)
+model = nn.Sequential(nn.Linear(4, 4), nn.ReLU(), nn.Linear(4, 4), nn.ReLU(), nn.Linear(4, 4)).eval()
+data = torch.randn(6, 8, 4)
 backend = core.get_backend("fbgemm")
 mapping = backend.qconfig_mapping.model_copy(deep=True)
-if case == "range":
-    observer = core.ObserverSpec(core.nn.MinMaxObserver, dtype=torch.quint8, quant_min=0, quant_max=127)
-    mapping.set_global(core.QConfig(activation=observer, weight=mapping.global_qconfig.weight))
+observer = core.ObserverSpec(core.nn.MinMaxObserver, dtype=torch.quint8, quant_min=0, quant_max=127)
+mapping.set_module_name("2", core.QConfig(activation=observer, weight=mapping.global_qconfig.weight))
 
 def prepared():
     return core.prepare(core.fuse(core.trace(model, data[0], backend=backend), backend), backend, mapping)
@@ -203,13 +203,13 @@ except core.errors.CalibrationError as error:
     sys.exit(3)
 distributed.destroy_process_group()
 alone = core.calibrate(prepared(), list(data))
-assert mine.fusion_record.observers
+kinds = {type(mine.get_submodule(path)) for path in mine.fusion_record.observers}
+assert kinds == {HistogramObserver, core.nn.MinMaxObserver}
 for path in mine.fusion_record.observers:
     one, other = mine.get_submodule(path), alone.get_submodule(path)
     assert torch.equal(one.min_val, other.min_val), path
     assert torch.equal(one.max_val, other.max_val), path
-    if case != "range":
-        assert isinstance(one, HistogramObserver), path
+    if isinstance(one, HistogramObserver):
         assert one.histogram.sum() == other.histogram.sum(), path
 print([float(mine.get_submodule(path).calculate_qparams()[0]) for path in mine.fusion_record.observers])
 """
@@ -232,9 +232,8 @@ def run_in_two(tmp_path: Path, case: str):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("case", ["range", "histogram"])
-def test_processes_that_calibrate_together_see_all_data(tmp_path, case):
-    codes, texts = run_in_two(tmp_path, case)
+def test_processes_that_calibrate_together_see_all_data(tmp_path):
+    codes, texts = run_in_two(tmp_path, "whole")
 
     assert codes == [0, 0], texts
     assert texts[0].splitlines()[-1] == texts[1].splitlines()[-1]

@@ -11,7 +11,7 @@ import fusion_core as core
 from fusion_core.nn.fused import LinearReLU
 from fusion_core.passes.edit import erase
 
-OPERATIONS = 5_000
+OPERATIONS = 2_500
 
 
 def linears(count):
@@ -63,13 +63,13 @@ def test_a_long_chain_of_functions_is_traced_fused_and_prepared(toy, net, ops):
 
 
 @pytest.mark.slow
-def test_a_chain_of_thousands_is_quantized(toy, ops):
+def test_a_chain_longer_than_the_stack_is_quantized(toy, ops):
     x = torch.randn(2, 4)
-    fused = core.fuse(core.trace(linears(2000), x, backend=toy), toy, verify=True)
+    fused = core.fuse(core.trace(linears(1200), x, backend=toy), toy, verify=True)
     calibrated = core.calibrate(core.prepare(fused, toy), [x])
     lowered = core.lower(core.convert(calibrated), toy)
 
-    assert ops(lowered).count("LinearReLU") == 1000
+    assert ops(lowered).count("LinearReLU") == 600
     assert lowered(x).shape == (2, 4)
 
 
