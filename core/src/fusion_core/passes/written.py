@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import dis
+import inspect
 import operator
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, TypeAlias
 
@@ -92,12 +94,15 @@ def state_kept(module: nn.Module, *others: nn.Module) -> Iterator[None]:
     Raises:
         WriteError: It does. They have their values again.
     """
-    held = list(_held((module, *others)))
+    modules = (module, *others)
+    held, attributes = list(_held(modules)), _attributes(modules)
     changed: list[str] = []
     try:
         yield
     finally:
         changed += _restored(held)
+        kinds = {type(each) for each in modules}
+        changed += [name for name in _put_back(attributes) if any(_is_read(k, name) for k in kinds)]
     if changed:
         code = type(module).forward.__code__
         problem = f"it changes {', '.join(changed)}, which the next call would see"
@@ -119,11 +124,13 @@ def memory_kept(model: nn.Module, but: Iterable[nn.Module] = ()) -> Iterator[Non
     """
     meant = {id(each) for one in but for each in one.modules()}
     theirs = (each for each in model.modules() if not type(each).__module__.startswith(_OWN))
-    held = list(_held(each for each in theirs if id(each) not in meant))
+    modules = [each for each in theirs if id(each) not in meant]
+    held, attributes = list(_held(modules)), _attributes(modules)
     try:
         yield
     finally:
         _restored(held)
+        _put_back(attributes)
 
 
 def _held(modules: Iterable[nn.Module]) -> Iterator[_Held]:
@@ -147,6 +154,76 @@ def _restored(held: Iterable[_Held]) -> list[str]:
             tensor.copy_(value)
         setattr(module, name, tensor)
     return changed
+
+
+def _attributes(modules: Iterable[nn.Module]) -> list[tuple[nn.Module, dict[str, Any]]]:
+    """What modules have of their own, by name."""
+    return [(each, dict(vars(each))) for each in modules]
+
+
+def _put_back(attributes: Iterable[tuple[nn.Module, dict[str, Any]]]) -> list[str]:
+    """Give attributes that hold what was computed their values back; returns their names."""
+    changed = []
+    for module, before in attributes:
+        for name, value in list(vars(module).items()):
+            is_same = name in before and before[name] is value
+            if is_same or name.startswith(_LOCAL) or not _is_computed(value):
+                continue
+            changed.append(name)
+            if name in before:
+                vars(module)[name] = before[name]
+            else:
+                del vars(module)[name]
+    return changed
+
+
+def _is_computed(value: Any) -> bool:
+    """Whether there is a traced value or a tensor in ``value``, which may be a tuple or the like."""
+    if isinstance(value, Mapping):
+        return any(map(_is_computed, value.values()))
+    if isinstance(value, (tuple, list)):
+        return any(map(_is_computed, value))
+    return isinstance(value, (Proxy, Tensor))
+
+
+def _is_read(kind: type[nn.Module], name: str) -> bool:
+    """Whether a module's methods may read an attribute that a call before has set.
+
+    They do not where nothing but the forward reads it, behind a line that sets it in any case.
+
+    Args:
+        kind: Type of the module.
+        name: Name of the attribute.
+    """
+    if kind.__module__.startswith("torch."):
+        return False
+    methods = {key: each for each in reversed(kind.__mro__) for key, each in vars(each).items()}
+    functions = {key: each for key, each in methods.items() if inspect.isfunction(each)}
+    forward = functions.pop("forward", None)
+    others = [each for each in functions.values() if not each.__module__.startswith("torch.")]
+    if any(_loads(each, name) for each in others):
+        return True
+    return (
+        forward is not None and _loads(forward, name) and _first_use(forward, name) != "STORE_ATTR"
+    )
+
+
+def _loads(function: Any, name: str) -> bool:
+    uses = (each for each in dis.get_instructions(function) if each.argval == name)
+    return any(each.opname.startswith("LOAD_") for each in uses)
+
+
+def _first_use(function: Any, name: str) -> str:
+    """The first instruction that has to do with ``name``, unless it may be jumped over."""
+    for each in dis.get_instructions(function):
+        if each.argval == name:
+            return each.opname
+        if each.opcode in _JUMPS:
+            break
+    return ""
+
+
+_JUMPS = frozenset((*dis.hasjrel, *dis.hasjabs))
 
 
 def _is_same(tensor: Tensor, value: Tensor) -> bool:
