@@ -9,8 +9,6 @@ import pytest
 import torch
 import torch.nn.functional as F  # noqa: N812
 from torch import nn
-from torchvision.models.swin_transformer import ShiftedWindowAttention, ShiftedWindowAttentionV2
-from torchvision.ops import DropBlock2d, StochasticDepth
 
 import fusion_core as core
 from fusion_core.nn.by_mode import ByMode
@@ -19,6 +17,16 @@ IMAGES = (8, 4, 6, 6)
 ROWS = (8, 6)
 SEQUENCE = (5, 3, 8)
 PATCHES = (2, 5, 6, 12)
+
+
+def vision():
+    """Operations of torchvision, without which their cases are skipped."""
+    return pytest.importorskip("torchvision.ops")
+
+
+def swin():
+    """Torchvision's Swin transformers."""
+    return pytest.importorskip("torchvision.models.swin_transformer")
 
 
 class Net(nn.Module):
@@ -169,13 +177,13 @@ SHARED = {
         lambda: Net(
             lambda s, x: x + s.depth(s.layer(x)),
             layer=nn.Linear(6, 6),
-            depth=StochasticDepth(0.5, "row"),
+            depth=vision().StochasticDepth(0.5, "row"),
         ),
         ROWS,
     ),
-    "drop block": (lambda: nn.Sequential(nn.Conv2d(4, 4, 1), DropBlock2d(0.3, 3)), IMAGES),
-    "windows": (lambda: windows(ShiftedWindowAttention), PATCHES),
-    "windows, second version": (lambda: windows(ShiftedWindowAttentionV2), PATCHES),
+    "drop block": (lambda: nn.Sequential(nn.Conv2d(4, 4, 1), vision().DropBlock2d(0.3, 3)), IMAGES),
+    "windows": (lambda: windows(swin().ShiftedWindowAttention), PATCHES),
+    "windows, second version": (lambda: windows(swin().ShiftedWindowAttentionV2), PATCHES),
     "tied weights": (tied_weights, ROWS),
     "tied embedding": (tied_embedding, ROWS),
     "no_grad": (WithinNoGrad, ROWS),
@@ -322,7 +330,7 @@ def test_an_optimizer_of_an_earlier_stage_trains_the_later_ones(name):
 
 
 def test_a_model_that_follows_the_mode_is_copied_and_pickled_with_it():
-    model, x = nn.Sequential(nn.Conv2d(4, 4, 1), DropBlock2d(0.3, 3)), torch.randn(IMAGES)
+    model, x = nn.Sequential(nn.Conv2d(4, 4, 1), vision().DropBlock2d(0.3, 3)), torch.randn(IMAGES)
     prepared = stages(model, x)[1]
     assert any(isinstance(each, ByMode) for each in prepared.modules())
     prepared(x)
