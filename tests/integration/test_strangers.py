@@ -2,26 +2,10 @@
 
 from __future__ import annotations
 
-import pytest
 import torch
 from torch import nn
 
 import fusion_core as core
-
-
-@pytest.mark.parametrize(
-    ("kernel", "stride"), [(2, 2), ((2, 1), 1), ((2, 3), (1, 2)), ((2, 4), (2, 1))]
-)
-def test_a_transposed_convolution_of_two_rows_is_right_each_time(quantized, images, kernel, stride):
-    torch.manual_seed(0)
-    up = nn.ConvTranspose2d(16, 8, kernel, stride)
-    out = quantized(nn.Sequential(nn.Conv2d(3, 16, 3), nn.ReLU(), up), images())
-    image = images(3, 3, 7, 9)[0]
-
-    assert out.status("ConvTranspose2d") == {core.Status.INT8}
-    assert out.steps_apart() <= 1.001
-    assert torch.equal(out.lowered(image), out.lowered(image))
-    assert out.lowered(image).shape == out.model(image).shape
 
 
 class Remembers(nn.Module):

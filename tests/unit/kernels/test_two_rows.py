@@ -15,14 +15,19 @@ GEOMETRIES = [
     {"kernel_size": kernel, "stride": stride}
     for kernel, stride in itertools.product([2, (2, 3), 3, (1, 2)], [1, 2, (2, 1)])
 ]
+GEOMETRIES += [
+    {"kernel_size": kernel, "stride": stride}
+    for kernel, stride in [((2, 1), 1), ((2, 3), (1, 2)), ((2, 4), (2, 1))]
+]
 
 
 @pytest.mark.parametrize("backend", ["fbgemm", "qnnpack"])
 @pytest.mark.parametrize("geometry", GEOMETRIES, ids=str)
 def test_a_transposed_convolution_gives_the_reference_each_time(backend, geometry):
     torch.manual_seed(0)
-    model = nn.Sequential(nn.ConvTranspose2d(16, 8, **geometry)).eval()
-    x = torch.randn(2, 16, 7, 5)
+    up = nn.ConvTranspose2d(16, 8, **geometry)
+    model = nn.Sequential(nn.Conv2d(3, 16, 3), nn.ReLU(), up).eval()
+    x = torch.randn(2, 3, 9, 7)
     options = {"calibration": [x], "adaptive_rounding": False}
     lowered = core.quantize(model, backend, **options)
     wanted = core.quantize(model, backend, reference=True, **options)(x)
@@ -30,6 +35,8 @@ def test_a_transposed_convolution_gives_the_reference_each_time(backend, geometr
     assert {line.status for line in core.report(lowered).ledger} == {core.Status.INT8}
     loaded = pickle.loads(pickle.dumps(lowered))  # noqa: S301  our own
     step = float((wanted.max() - wanted.min()) / 255)
+    assert lowered(x).shape == model(x).shape
+    assert torch.equal(lowered(x), lowered(x))
     for _ in range(3):
         torch.testing.assert_close(lowered(x), wanted, atol=1.01 * step, rtol=0)
         torch.testing.assert_close(loaded(x), wanted, atol=1.01 * step, rtol=0)

@@ -7,7 +7,7 @@ from typing import Any
 from torch.fx import Node
 
 from fusion_core.configs import Skip
-from fusion_core.patterns import Operator, as_operator, operation_of
+from fusion_core.patterns import operation_name
 
 _ROWS_AND_CHANNELS = 2
 _OVERSHOOTING = ("bicubic", "lanczos")
@@ -71,7 +71,7 @@ def clamps_to_numbers(node: Any) -> Skip | None:
 def _is(name: str, node: Any) -> bool:
     """Whether ``node`` calls an operation of the alias table."""
     called = type(_module(node)) if node.op == "call_module" else node.target
-    return operation_of(as_operator(called)) == Operator("operation", name)
+    return operation_name(called) == name
 
 
 def _module(node: Any) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import torch
@@ -162,7 +163,9 @@ def _floor(eps: float | None) -> dict[str, float]:
     return {} if eps is None else {"eps": eps}
 
 
-def static_qconfig_mapping(qconfig: QConfig) -> QConfigMapping:
+def static_qconfig_mapping(
+    qconfig: QConfig, *, transposed: QConfig | None = None, in_float: Iterable[Any] = ()
+) -> QConfigMapping:
     """``qconfig`` for everything, its weight observer turned to the output's channel of transposed convolutions.
 
     Their weight is of shape [in, out / groups, ...], that of all other layers [out, ...].
@@ -170,14 +173,18 @@ def static_qconfig_mapping(qconfig: QConfig) -> QConfigMapping:
     Args:
         qconfig: For example what :func:`static_qconfig` gives. A weight observer without the option
             ``ch_axis`` is used as it is.
+        transposed: For transposed convolutions, where it is to be another.
+        in_float: Types of operations that stay in float.
     """
     mapping = QConfigMapping(global_qconfig=qconfig)
     weight = qconfig.weight
-    if not isinstance(weight, ObserverSpec) or "ch_axis" not in weight.options:
-        return mapping
-    turned = qconfig.model_copy(update={"weight": weight.with_options(ch_axis=1)})
-    for kind in _TRANSPOSED:
-        mapping.set_object_type(kind, turned)
+    if transposed is None and isinstance(weight, ObserverSpec) and "ch_axis" in weight.options:
+        transposed = qconfig.model_copy(update={"weight": weight.with_options(ch_axis=1)})
+    if transposed is not None:
+        for kind in _TRANSPOSED:
+            mapping.set_object_type(kind, transposed)
+    for kind in in_float:
+        mapping.set_object_type(kind, None)
     return mapping
 
 

@@ -17,7 +17,7 @@ from fusion_core.configs import Replacement, Skip
 from fusion_core.kernels import steady
 from fusion_core.kernels.codes import HIGHEST_CODE, CodeTypes, OutputCodes
 from fusion_core.kernels.padding import shape_of
-from fusion_core.patterns import as_operator, operation_of
+from fusion_core.patterns import operation_name
 from fusion_core.qops import dequantize_per_tensor
 
 Modules = Mapping[str, nn.Module]
@@ -160,8 +160,7 @@ def _pooling(target: Any) -> Any:
 
 def _name(call: Node, holder: nn.Module | None) -> str:
     """The name of an operation of :data:`COPIES`."""
-    spelled = operation_of(as_operator(call.target if holder is None else type(holder)))
-    return "" if spelled is None else str(spelled.target)
+    return operation_name(call.target if holder is None else type(holder))
 
 
 def _unsupported(call: Node, holder: nn.Module | None, output: OutputCodes) -> Skip | None:

@@ -10,7 +10,7 @@ from torch.fx import Node
 
 from fusion_core.configs import Skip
 from fusion_core.kernels.geometry import ConvSettings
-from fusion_core.patterns import Operator, as_operator, operation_of
+from fusion_core.patterns import operation_name
 
 _PADDINGS = (nn.ConstantPad1d, nn.ConstantPad2d, nn.ConstantPad3d)
 
@@ -87,4 +87,4 @@ def through_padding(
 
 def is_pad(call: Node) -> bool:
     """Whether a call is constant padding as a function."""
-    return operation_of(as_operator(call.target)) == Operator("operation", "pad")
+    return operation_name(call.target) == "pad"

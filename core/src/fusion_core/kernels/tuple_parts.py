@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from fusion_core.configs import Replacement, Skip
 from fusion_core.kernels.codes import CodeTypes
-from fusion_core.patterns import as_operator, operation_of
+from fusion_core.patterns import operation_name
 
 Modules = Mapping[str, nn.Module]
 
@@ -63,10 +63,11 @@ class Part:
             return Skip("its input is not quantized")
         if source.args[1:] != quantize.args[1:]:
             return Skip("its output has other parameters than its input")
-        name: Any = operation_of(as_operator(call.target))
         options = {key: value for key, value in call.kwargs.items() if value is not operand}
         return Replacement(
-            PARTS[name.target], (index, source, *_others(call.args, operand)), options
+            PARTS[operation_name(call.target)],
+            (index, source, *_others(call.args, operand)),
+            options,
         )
 
 

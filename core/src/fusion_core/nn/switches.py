@@ -48,9 +48,8 @@ def freeze_batch_norm(model: AnyModule) -> AnyModule:
     Raises:
         TypeError: Some batch norm is of a subclass of those of ``torch.nn``.
     """
-    norms: tuple[type[nn.Module], ...] = tuple(_FROZEN)
     for path, module in model.named_modules():
-        if not isinstance(module, norms) or isinstance(module, _Frozen):
+        if not isinstance(module, BATCH_NORMS) or isinstance(module, _Frozen):
             continue
         frozen = _FROZEN.get(type(module))
         if frozen is None:
@@ -139,6 +138,9 @@ _FROZEN: Mapping[type[nn.Module], type[nn.Module]] = {
     nn.BatchNorm3d: FrozenBatchNorm3d,
     nn.SyncBatchNorm: FrozenSyncBatchNorm,
 }
+BATCH_NORMS: tuple[type[nn.Module], ...] = tuple(_FROZEN)
+"""Batch norms that can be frozen."""
+
 _THAWED: Mapping[type[nn.Module], type[nn.Module]] = {
     frozen: plain for plain, frozen in _FROZEN.items()
 }

@@ -20,8 +20,8 @@ from torch.fx.node import map_arg
 from fusion_core.errors import TraceError, first_few
 from fusion_core.matcher import CallGraph, CallSite
 from fusion_core.nn.by_mode import ByMode, OnlyInTraining, Operand
-from fusion_core.passes.dropout import MODULE_OF, operands_of
-from fusion_core.passes.edit import Names, after
+from fusion_core.passes.dropout import MODULE_OF
+from fusion_core.passes.edit import Names, after, nodes_in
 from fusion_core.passes.record import members
 from fusion_core.passes.shapes import shape_of
 from fusion_core.passes.switched_off import gives_operand
@@ -160,7 +160,7 @@ def _noted(node: Node, other: Node) -> bool:
     if not changed:
         return True
     if node.op != "call_function" or any(
-        _has_node(each[place]) for place in changed for each in (mine, theirs)
+        nodes_in(each[place]) for place in changed for each in (mine, theirs)
     ):
         return False
     node.meta[_IN_TRAINING] = changed
@@ -185,12 +185,6 @@ def _with_operands(value: Any, indices: Iterator[int]) -> Any:
         return Operand(next(indices))
 
     return map_arg(value, operand)
-
-
-def _has_node(value: Any) -> bool:
-    found: list[Node] = []
-    map_arg(value, found.append)
-    return bool(found)
 
 
 def _assume(model: nn.Module, nodes: Any) -> None:
@@ -230,7 +224,7 @@ def _in_training(bound: Mapping[str, Any]) -> bool:
 
 
 def _by_mode(node: Node) -> tuple[nn.Module, tuple[Any, ...]]:
-    operands = tuple(operands_of(node))
+    operands = tuple(nodes_in((node.args, node.kwargs)))
     args, kwargs = _with_operands((node.args, node.kwargs), count())
     changes = node.meta[_IN_TRAINING]
     training = (

@@ -13,7 +13,7 @@ from torch.fx import GraphModule, Node
 from torch.fx.node import map_arg
 
 from fusion_core.nn.by_mode import OnlyInTraining
-from fusion_core.passes.edit import after
+from fusion_core.passes.edit import after, nodes_in
 
 DROPOUTS: Final = (
     *(nn.Dropout, nn.Dropout1d, nn.Dropout2d, nn.Dropout3d),
@@ -59,7 +59,7 @@ class SetAside:
             if node.op == "call_module" and isinstance(model.get_submodule(node.target), DROPOUTS):
                 chains[node] = (*chains.get(node.args[0], ()), node)
         for node in model.graph.nodes:
-            operands = operands_of(node)
+            operands = nodes_in((node.args, node.kwargs))
             if node not in chains and any(each in chains for each in operands):
                 aside.readers[node] = tuple(chains.get(each, ()) for each in operands)
         for node in chains:
@@ -81,18 +81,6 @@ class SetAside:
                 return made[value, chain] if chain else value
 
             reader.args, reader.kwargs = map_arg((reader.args, reader.kwargs), dropped)
-
-
-def operands_of(node: Node) -> list[Node]:
-    """Every operand in the order of the arguments; one that is read twice is there twice."""
-    found: list[Node] = []
-
-    def note(value: Node) -> Node:
-        found.append(value)
-        return value
-
-    map_arg((node.args, node.kwargs), note)
-    return found
 
 
 def _call(model: GraphModule, value: Node, chain: _Chain) -> Node:

@@ -10,6 +10,7 @@ from typing import Any
 
 from torch import nn
 from torch.fx import Graph, GraphModule, Node
+from torch.fx.node import map_arg
 from typing_extensions import Self
 
 from fusion_core.passes.record import RECORD, PassRecord, attach, recall_nodes, remember_nodes
@@ -105,6 +106,18 @@ def evaluating(model: nn.Module) -> Iterator[None]:
     finally:
         for module, training in modes:
             module.training = training
+
+
+def nodes_in(value: Any) -> list[Node]:
+    """Every node in an argument, in order; one that is there twice is twice in the list."""
+    found: list[Node] = []
+
+    def note(node: Node) -> Node:
+        found.append(node)
+        return node
+
+    map_arg(value, note)
+    return found
 
 
 def restore_attributes(model: GraphModule) -> None:

@@ -8,11 +8,12 @@ from typing import Any
 import torch
 from torch.fx import Node
 
+from fusion_core.catalog.families import GENERAL, POOLING, SHAPE
 from fusion_core.configs import DTypeConfig, ObserverFactory, ObserverSpec, QConfig, quantized_type
 from fusion_core.nn import FixedQParamsObserver
 from fusion_core.nn.protocol import INTEGER_RANGES
 from fusion_core.passes.dtypes import choose_dtype_config, known_zero_point
-from fusion_core.patterns import as_operator, operation_of
+from fusion_core.patterns import operation_name
 
 
 def with_fixed_output(config: DTypeConfig, qconfig: QConfig) -> QConfig:
@@ -75,26 +76,18 @@ def keeps_range(nodes: Iterable[Node]) -> bool:
 
     Padding, clamping and dividing by a number of the caller's may leave it.
     """
-    return all(operation_name(node) in _WITHIN for node in nodes)
+    return all(name_of_call(node) in _WITHIN for node in nodes)
 
 
-def operation_name(node: Node) -> str:
+def name_of_call(node: Node) -> str:
     """The name of the operation that ``node`` spells, or nothing."""
     target: Any = node.target
     owner = node.graph.owning_module
     if node.op == "call_module" and owner is not None:
         target = type(owner.get_submodule(target))
-    spelled = operation_of(as_operator(target))
-    return "" if spelled is None else str(spelled.target)
+    return operation_name(target)
 
 
-_WITHIN = frozenset(
-    {
-        *("max_pool1d", "max_pool2d", "max_pool3d", "mean", "relu", "relu6", "cat", "stack"),
-        *("adaptive_avg_pool1d", "adaptive_avg_pool2d", "adaptive_avg_pool3d", "flatten"),
-        *("reshape", "permute", "transpose", "squeeze", "unsqueeze", "contiguous", "identity"),
-        *("detach", "narrow", "repeat", "repeat_interleave", "pixel_shuffle", "pixel_unshuffle"),
-        "channel_shuffle",
-    }
-)
+_MAY_LEAVE = frozenset({"pad", "interpolate", "avg_pool1d", "avg_pool2d", "avg_pool3d"})
+_WITHIN = frozenset((*POOLING, *SHAPE, *GENERAL, "relu", "relu6", "cat")) - _MAY_LEAVE
 _CODES = ("dtype", "quant_min", "quant_max")

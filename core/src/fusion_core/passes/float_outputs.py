@@ -11,7 +11,7 @@ from torch.fx import Node
 from fusion_core.catalog.families import PARTS, SHAPE
 from fusion_core.configs import Mode, ObservationType
 from fusion_core.passes.dtypes import allows_float_output
-from fusion_core.passes.fixed_range import operation_name
+from fusion_core.passes.fixed_range import name_of_call
 
 if TYPE_CHECKING:
     from fusion_core.passes.groups import Group
@@ -72,4 +72,4 @@ def _moves(group: Group) -> bool:
     if group.observation is not _SHARED or len(group.inputs) != 1:
         return False
     nodes = group.match.nodes
-    return all(each.target is operator.getitem or operation_name(each) in _MOVING for each in nodes)
+    return all(each.target is operator.getitem or name_of_call(each) in _MOVING for each in nodes)

@@ -96,7 +96,7 @@ def find_groups(
     by_anchor = {match.anchor: match for match in matches}
     inside = {node for match in matches for node in match.nodes}
     quantized: set[Node] = set()
-    infinite = infinite_values(model)
+    infinite = infinite_values(model, calls)
     groups: list[Group] = []
     in_float = float_sums(by_anchor, calls, lambda match: _resolve(match, mapping))
     for node in model.graph.nodes:

@@ -24,13 +24,14 @@ _KEEPING = frozenset(
 """Operations whose result is infinite where an operand is."""
 
 
-def infinite_values(model: GraphModule) -> frozenset[Node]:
+def infinite_values(model: GraphModule, calls: CallGraph) -> frozenset[Node]:
     """Values in ``model`` that hold infinity whatever the inputs are.
 
     Args:
         model: A fused graph.
+        calls: Its calls.
     """
-    calls, found = CallGraph.of(model), set[Node]()
+    found = set[Node]()
     for node in model.graph.nodes:
         if node.op == "get_attr":
             is_infinite = _holds_infinity(model, str(node.target))

@@ -17,7 +17,7 @@ from torch.fx import GraphModule, Node
 
 from fusion_core.matcher import CallGraph
 from fusion_core.passes.both_modes import in_training, is_switched
-from fusion_core.passes.edit import Names
+from fusion_core.passes.edit import Names, nodes_in
 from fusion_core.passes.norms import remember_frozen
 from fusion_core.passes.shapes import BATCH_NORM_BY_RANK, shape_of
 
@@ -78,13 +78,15 @@ def lift(model: GraphModule, spelled: Collection[Any], *, qat: bool = False) -> 
         }
         if any(value is None and bound[name] is not None for name, value in tensors.items()):
             continue
-        module = build(node, bound, tensors)
-        if module is None:
-            continue
-        if qat and build is _batch_norm and "training" not in in_training(site):
-            remember_frozen(module)
         key = _call_but_for_input(node, bound, tensors)
-        path = lifted.get(key) or _added(model, module, bound, names)
+        path = lifted.get(key)
+        if path is None:
+            module = build(node, bound, tensors)
+            if module is None:
+                continue
+            if qat and build is _batch_norm and "training" not in in_training(site):
+                remember_frozen(module)
+            path = _added(model, module, bound, names)
         if build is not _batch_norm:  # each is folded into what stands in front of it
             lifted[key] = path
         _install(model, node, path, bound)
@@ -119,7 +121,7 @@ def _convolution(
     is_transposed = node.target in _TRANSPOSED
     defaults = {**_CONVOLUTION_DEFAULTS, **({"output_padding": 0} if is_transposed else {})}
     settings = {name: bound.get(name, default) for name, default in defaults.items()}
-    if weight is None or any(_has_node(value) for value in settings.values()):
+    if weight is None or nodes_in(settings):
         return None
     kind: Any = (_TRANSPOSED if is_transposed else _CONVOLUTIONS)[node.target]
     groups, dims = settings.pop("groups"), weight.dim() - 2
@@ -192,7 +194,7 @@ def _layer_norm(
     _node: Node, bound: Mapping[str, Any], tensors: Mapping[str, Tensor | None]
 ) -> nn.Module | None:
     weight, bias, shape = tensors.get("weight"), tensors.get("bias"), bound["normalized_shape"]
-    if weight is None or _has_node(shape):
+    if weight is None or nodes_in(shape):
         return None
     with torch.device("meta"):
         module = nn.LayerNorm(shape, eps=bound.get("eps", 1e-5), bias=bias is not None)
@@ -251,9 +253,3 @@ _BUILDERS: tuple[tuple[Collection[Any], Callable[..., nn.Module | None]], ...] =
     ((F.layer_norm,), _layer_norm),
     (_BATCH_NORM, _batch_norm),
 )
-
-
-def _has_node(value: Any) -> bool:
-    return isinstance(value, Node) or (
-        isinstance(value, (tuple, list)) and any(map(_has_node, value))
-    )

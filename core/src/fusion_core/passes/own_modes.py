@@ -9,13 +9,13 @@ from torch import nn
 from torch.fx import GraphModule
 
 from fusion_core.errors import first_few
+from fusion_core.nn.switches import BATCH_NORMS
 from fusion_core.passes.dropout import DROPOUTS
 from fusion_core.passes.norms import remember_frozen, was_frozen
 from fusion_core.passes.parts import modules_with_parts
 from fusion_core.passes.record import members
 from fusion_core.passes.tracer import joined
 
-_NORMS: Final = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.SyncBatchNorm)
 _MODAL: Final = (nn.InstanceNorm1d, nn.InstanceNorm2d, nn.InstanceNorm3d, nn.RReLU, nn.RNNBase)
 
 
@@ -34,7 +34,7 @@ def hold_modes(model: nn.Module) -> tuple[str, ...]:
     for path, module in model.named_modules():
         if module.training:
             continue
-        if type(module) in _NORMS:
+        if type(module) in BATCH_NORMS:
             remember_frozen(module)
         elif isinstance(module, DROPOUTS):
             module.p = 0.0

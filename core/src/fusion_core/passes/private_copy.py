@@ -162,9 +162,8 @@ def _computed_tensors(model: nn.Module) -> Iterator[Tensor]:
     """Tensors kept as plain attributes that autograd computed, which cannot be deep-copied."""
     for module in model.modules():
         for value in vars(module).values():
-            for each in (
-                value if isinstance(value, list) else (value,)
-            ):  # as recurrent layers keep them
+            # Recurrent layers keep theirs in a list.
+            for each in value if isinstance(value, list) else (value,):
                 if isinstance(each, Tensor) and not each.is_leaf:
                     yield each
 

@@ -53,9 +53,8 @@ def swap_weighted(model: GraphModule, groups: Iterable[Group]) -> None:
             model.get_submodule(path), group
         )
         if swapped is not None:
-            for (
-                each
-            ) in swapped.modules():  # a layer in eval mode is rounded in training all the same
+            # A layer in eval mode is rounded in training all the same.
+            for each in swapped.modules():
                 if is_fake_quantize(each):
                     each.train(model.training)
             model.add_submodule(path, swapped)

@@ -6,12 +6,13 @@ import operator
 
 from torch.fx import GraphModule, Node
 
+from fusion_core.catalog.families import PARTS
 from fusion_core.matcher import CallGraph, CallSite, scan
 from fusion_core.passes.indices import quantization_index
 from fusion_core.patterns import Operator
 from fusion_core.registry import Backend
 
-_GIVING = frozenset(Operator("operation", name) for name in ("chunk", "split", "unbind"))
+_GIVING = frozenset(Operator("operation", name) for name in PARTS)
 
 
 def one_part_per_call(model: GraphModule, backend: Backend) -> None:
@@ -25,9 +26,12 @@ def one_part_per_call(model: GraphModule, backend: Backend) -> None:
         model: A fused graph; changed in place.
         backend: Whose patterns count.
     """
+    shared = [each for each in model.graph.nodes if len(each.users) > 1]
+    taken_apart = [each for each in shared if all(map(_is_item, each.users))]
+    if not taken_apart:
+        return
     calls = CallGraph.of(model)
-    giving = [node for node in model.graph.nodes if _gives_parts(calls.site(node))]
-    divided = [node for node in giving if len(node.users) > 1 and all(map(_is_item, node.users))]
+    divided = [each for each in taken_apart if _gives_parts(calls.site(each))]
     if not divided:
         return
     matches = scan(calls, quantization_index(backend)).matches

@@ -75,6 +75,12 @@ def operation_of(operator: Operator) -> Operator | None:
     return _OPERATION_OF.get(operator)
 
 
+def operation_name(called: Any) -> str:
+    """The name of the operation that a function, a method's name or a type of module spells; empty for none."""
+    operation = operation_of(as_operator(called))
+    return "" if operation is None else str(operation.target)
+
+
 def spellings_of(operator: Operator) -> Sequence[Operator]:
     """Every spelling of an operation; any other operator is its own only one."""
     return _SPELLINGS_OF.get(operator, (operator,))

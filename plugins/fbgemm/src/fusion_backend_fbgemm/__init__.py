@@ -5,8 +5,6 @@ from __future__ import annotations
 from functools import partial
 
 import torch
-import torch.nn.functional as F  # noqa: N812  the name everyone knows it by
-from torch import nn
 
 from fusion_core import (
     BackendInfo,
@@ -48,11 +46,6 @@ HALF = DTypeConfig(
 )
 ROWS = [HALF.model_copy(update={"weight_dtype": dtype}) for dtype in (torch.quint8, torch.quint4x2)]
 ACTIVATION = [DTypeConfig(input_dtype=torch.quint8, output_dtype=torch.quint8)]
-
-TRANSPOSED = (
-    *(nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d),
-    *(F.conv_transpose1d, F.conv_transpose2d, F.conv_transpose3d),
-)
 
 # The kernels of both compute in float between codes, so in float nothing is lost but the rounding,
 # which costs a transformer most of its accuracy: its residual sums have a few features that are many
@@ -98,13 +91,8 @@ def fusion_default_qconfig_mapping() -> QConfigMapping:
     Layer norm and softmax stay in float.
     """
     short = partial(catalog.static_qconfig, weight_min=LOWEST_WEIGHT, weight_max=HIGHEST_WEIGHT)
-    mapping = QConfigMapping(global_qconfig=short())
     whole = short(per_channel=False)
-    for kind in TRANSPOSED:
-        mapping.set_object_type(kind, whole)
-    for operation in IN_FLOAT:
-        mapping.set_object_type(operation, None)
-    return mapping
+    return catalog.static_qconfig_mapping(short(), transposed=whole, in_float=IN_FLOAT)
 
 
 @hookimpl

@@ -94,10 +94,7 @@ def fusion_lowering_rules() -> list[LoweringRule]:
 @hookimpl
 def fusion_default_qconfig_mapping() -> QConfigMapping:
     """Activations of 8 bits from a histogram, weights of 8 bits per channel; layer norm and softmax in float."""
-    mapping = catalog.static_qconfig_mapping(catalog.static_qconfig())
-    for operation in IN_FLOAT:
-        mapping.set_object_type(operation, None)
-    return mapping
+    return catalog.static_qconfig_mapping(catalog.static_qconfig(), in_float=IN_FLOAT)
 
 
 @hookimpl
